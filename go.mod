@@ -3,6 +3,7 @@ module github.com/scanner-operator/scanner-operator
 go 1.26.0
 
 require (
+	code.dny.dev/ssrf v0.3.0
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/coder/websocket v1.8.15
 	github.com/distribution/reference v0.6.0

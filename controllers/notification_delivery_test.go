@@ -32,9 +32,11 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/notifier"
+	receivers "github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
@@ -63,7 +65,7 @@ func (allowAll) Allow(context.Context, string) error { return nil }
 // shortDeadlinePoster is Slack's poster with a deadline short enough for tests.
 type shortDeadlinePoster struct{ *slack.Poster }
 
-func (h shortDeadlinePoster) Post(ctx context.Context, address string, d announce.Delivery) announce.Outcome {
+func (h shortDeadlinePoster) Post(ctx context.Context, address receivers.Address, d announce.Delivery) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	return h.Poster.Post(ctx, address, d)
@@ -100,13 +102,14 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 	sleep := func(_ context.Context, d time.Duration) error { w.clock.SetTime(w.clock.Now().Add(d)); return nil }
 	roots := x509.NewCertPool()
 	roots.AddCert(slackServer.Certificate())
+	network := receivers.Network{Roots: roots}
 	notifies := notifier.New(notifier.Config{
 		Callers: allowAll{},
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
-			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
+			allowedHosts(w.t, w.silent, strings.TrimPrefix(slackServer.URL, "https://"))),
 		Receivers: map[string]notifier.Receiver{
-			announce.ReceiverTypeSlack:    shortDeadlinePoster{slack.NewPoster(roots, nil)},
-			announce.ReceiverTypeSlackApp: slack.NewApp(roots, nil, slackServer.URL+"/api"),
+			announce.ReceiverTypeSlack:    shortDeadlinePoster{slack.NewPoster(network)},
+			announce.ReceiverTypeSlackApp: slack.NewApp(network, slackServer.URL+"/api"),
 		},
 		Budget: notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Clock: w.clock,
@@ -120,6 +123,16 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 	w.reconciler.Sender = client.New(client.Config{
 		URL: server.URL, TokenFile: token, CA: func() (*x509.CertPool, error) { return trust, nil },
 	})
+}
+
+// allowedHosts returns the policy that allows receivers to have some hosts.
+func allowedHosts(t *testing.T, hosts ...string) *egress.Policy {
+	t.Helper()
+	policy, err := egress.NewPolicy(hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
 }
 
 // replaceSecret replaces the Secret by one with a single key; an empty key only deletes the Secret.
@@ -352,7 +365,7 @@ func TestReceiverGrantMissing(t *testing.T) {
 	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:operators-namespace:notifiers-own-account"}
 	core, err := coreclient.NewForConfig(as)
 	p.must(err)
-	addresses := notifier.NewSecretAddresses(core, "operators-namespace", "notifiers-own-account", []string{"hooks.slack.com"})
+	addresses := notifier.NewSecretAddresses(core, "operators-namespace", "notifiers-own-account", allowedHosts(t, "hooks.slack.com"))
 	for _, name := range []string{"slack", repeatToLength("s", 249) + "-one", repeatToLength("s", 249) + "-two"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name}, StringData: map[string]string{"url": "https://hooks.slack.com" + webhookPath}}
 		p.create(secret)
@@ -370,7 +383,7 @@ func TestReceiverGrantMissing(t *testing.T) {
 		if output, err := shell.CombinedOutput(); err != nil {
 			t.Fatalf("the commands %q: %v: %s", commands, err, output)
 		}
-		p.Eventually(func() string { address, _ := addresses.Address(t.Context(), ref); return address }, eventuallyTimeout, "100ms").
+		p.Eventually(func() string { address, _ := addresses.Address(t.Context(), ref); return address.Target.URL() }, eventuallyTimeout, "100ms").
 			Should(gomega.Equal("https://hooks.slack.com" + webhookPath))
 	}
 	_, err = core.Secrets(p.namespace).List(t.Context(), metav1.ListOptions{})

@@ -14,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
@@ -24,63 +26,71 @@ const secretTimeout = 5 * time.Second
 // maxAddressBytes bounds a webhook URL. Slack's have about 80 bytes.
 const maxAddressBytes = 2048
 
-// maxTokenBytes bounds the token of a Slack app. Tokens have up to about 200 bytes (https://docs.slack.dev/authentication/tokens).
+// maxTokenBytes bounds a token. Those of Slack apps have up to about 200 bytes (https://docs.slack.dev/authentication/tokens).
 const maxTokenBytes = 1024
 
 // tokenPattern has no space and no line break, so that a token is one value of a header.
 var tokenPattern = regexp.MustCompile(`^xox[a-z](\.xox[a-z])?-[A-Za-z0-9.-]+$`)
 
-// SecretAddresses reads webhook URLs and tokens from Secrets, by name and for each delivery. It caches nothing.
+// SecretAddresses reads receivers' addresses and credentials from Secrets, by name and for each delivery. It caches nothing.
 type SecretAddresses struct {
 	client coreclient.SecretsGetter
 	// selfNamespace and selfName are the notifier's own ServiceAccount, for the advice on how to grant access.
 	selfNamespace, selfName string
-	// hosts that the notifier may post to, in lower case, with a port if it is not 443.
-	hosts map[string]bool
+	// policy decides which URLs may be requested.
+	policy *egress.Policy
 }
 
-// NewSecretAddresses returns Addresses for https URLs of the given hosts, each "host" (port 443) or "host:port".
-func NewSecretAddresses(client coreclient.SecretsGetter, selfNamespace, selfName string, hosts []string) *SecretAddresses {
-	a := &SecretAddresses{client: client, selfNamespace: selfNamespace, selfName: selfName, hosts: map[string]bool{}}
-	for _, host := range hosts {
-		if host = strings.ToLower(strings.TrimSpace(host)); host != "" {
-			a.hosts[strings.TrimSuffix(host, ":443")] = true
-		}
-	}
-	return a
+// NewSecretAddresses returns Addresses for the URLs that the policy allows.
+func NewSecretAddresses(client coreclient.SecretsGetter, selfNamespace, selfName string, policy *egress.Policy) *SecretAddresses {
+	return &SecretAddresses{client: client, selfNamespace: selfNamespace, selfName: selfName, policy: policy}
 }
 
 // Address implements Addresses.
-func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef) (string, *announce.Outcome) {
+func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef) (receiver.Address, *announce.Outcome) {
 	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
 	defer cancel()
 	secret, err := a.client.Secrets(ref.Namespace).Get(ctx, ref.SecretName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "", permanent(announce.ReasonSecretForbidden, GrantCommands(ref.Namespace, ref.SecretName, a.selfNamespace, a.selfName))
+		return receiver.Address{}, permanent(announce.ReasonSecretForbidden, GrantCommands(ref.Namespace, ref.SecretName, a.selfNamespace, a.selfName))
 	case apierrors.IsNotFound(err):
-		return "", permanent(announce.ReasonSecretNotFound, fmt.Sprintf("there is no Secret %s in namespace %s", ref.SecretName, ref.Namespace))
+		return receiver.Address{}, permanent(announce.ReasonSecretNotFound, fmt.Sprintf("there is no Secret %s in namespace %s", ref.SecretName, ref.Namespace))
 	case err != nil:
-		return "", &announce.Outcome{
+		return receiver.Address{}, &announce.Outcome{
 			Result: announce.Temporary, Reason: announce.ReasonClusterAPI,
 			Message: fmt.Sprintf("cannot read Secret %s in namespace %s: %s", ref.SecretName, ref.Namespace, apierrors.ReasonForError(err)),
 		}
 	}
-	value, found := secret.Data[ref.SecretKey]
-	if !found {
-		return "", permanent(announce.ReasonSecretNotFound,
+	if _, found := secret.Data[ref.SecretKey]; !found {
+		return receiver.Address{}, permanent(announce.ReasonSecretNotFound,
 			fmt.Sprintf("Secret %s in namespace %s has no key %s", ref.SecretName, ref.Namespace, ref.SecretKey))
 	}
-	// Secrets made from files or with echo end with a line break.
-	address := strings.TrimSpace(string(value))
-	reason, problem := announce.ReasonInvalidURL, ""
-	if ref.Type == announce.ReceiverTypeSlackApp {
-		reason, problem = announce.ReasonInvalidToken, invalidToken(address)
-	} else {
-		problem = a.invalidReason(address)
+	address, invalid := a.parse(ref, secret.Data)
+	if invalid != nil {
+		return receiver.Address{}, permanent(invalid.reason,
+			fmt.Sprintf("key %s of Secret %s in namespace %s %s", invalid.key, ref.SecretName, ref.Namespace, invalid.problem))
 	}
-	if problem != "" {
-		return "", permanent(reason, fmt.Sprintf("key %s of Secret %s in namespace %s %s", ref.SecretKey, ref.SecretName, ref.Namespace, problem))
+	return address, nil
+}
+
+// invalidKey is what is wrong with a key of a Secret. The problem contains nothing of its value.
+type invalidKey struct{ key, reason, problem string }
+
+// parse validates what a Secret holds for a type of receiver.
+func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte) (address receiver.Address, invalid *invalidKey) {
+	// Secrets made from files or with echo end with a line break.
+	value := func(key string) string { return strings.TrimSpace(string(data[key])) }
+	if ref.Type == announce.ReceiverTypeSlackApp {
+		address.Token = value(ref.SecretKey)
+		if problem := invalidToken(address.Token); problem != "" {
+			return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidToken, problem}
+		}
+		return address, nil
+	}
+	var problem string
+	if address.Target, problem = a.target(value(ref.SecretKey)); problem != "" {
+		return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidURL, problem}
 	}
 	return address, nil
 }
@@ -96,22 +106,28 @@ func invalidToken(token string) string {
 	return ""
 }
 
-// invalidReason returns what is wrong with a URL, or "". The text contains no part of the URL, which is a secret.
-func (a *SecretAddresses) invalidReason(address string) string {
+// target returns the target for a URL, or what is wrong with the URL. The text contains no part of the URL, which is a secret.
+func (a *SecretAddresses) target(address string) (to egress.Target, problem string) {
 	u, err := url.Parse(address)
 	switch {
 	case address == "":
-		return "is empty"
+		return to, "is empty"
 	case len(address) > maxAddressBytes:
-		return "is too long for a URL"
-	case err != nil || u.Scheme != "https" || u.Hostname() == "":
-		return "is not an https URL"
+		return to, "is too long for a URL"
+	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
+		return to, "is not an https URL"
 	case u.User != nil:
-		return "holds a URL with a user name, which is not allowed"
-	case !a.hosts[strings.TrimSuffix(strings.ToLower(u.Host), ":443")]:
-		return "holds a URL of a host that the notifier may not post to (its flag --allowed-webhook-hosts lists the allowed ones)"
+		return to, "holds a URL with a user name, which is not allowed"
 	}
-	return ""
+	to, allowed := a.policy.Target(u)
+	switch {
+	case allowed:
+		return to, ""
+	case u.Scheme == "http":
+		return to, "is not an https URL. Without TLS, anybody in between can read messages: only the administrator can allow that, for one host, " +
+			"with http:// before it in the notifier's --allowed-webhook-hosts (Helm: notifier.allowedWebhookHosts)"
+	}
+	return to, "holds a URL of a host that the notifier may not post to. " + receiver.AskForHost
 }
 
 // GrantCommands returns the kubectl commands that let a ServiceAccount read this one Secret and nothing else.

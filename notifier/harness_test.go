@@ -26,8 +26,10 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
@@ -130,36 +132,48 @@ type world struct {
 }
 
 // newWorld returns a world. A receiver that is not nil replaces the Slack poster.
-func newWorld(t *testing.T, receiver notifier.Receiver) *world {
+func newWorld(t *testing.T, slack notifier.Receiver) *world {
 	t.Helper()
-	w := &world{t: t, clock: testingclock.NewFakePassiveClock(noon), registry: prometheus.NewRegistry(), logs: &lockedBuffer{}}
+	w := newBareWorld(t)
 	w.slack = standin.New(w.clock.Now, io.Discard)
 	slackServer := httptest.NewTLSServer(w.slack.Webhooks())
 	t.Cleanup(slackServer.Close)
 	w.slackURL = slackServer.URL + secretPath
 	w.slackHost = strings.TrimPrefix(slackServer.URL, "https://")
+	receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: poolOf(slackServer)}, SlackAPI: slackServer.URL + "/api"})
+	if slack != nil {
+		receivers = map[string]notifier.Receiver{announce.ReceiverTypeSlack: slack}
+	}
+	w.start(receivers, "hooks.slack.com", w.slackHost)
+	w.cluster.secrets = map[string]map[string]string{"shop/slack": {"url": w.slackURL + "\n"}, "shop/app": {"token": botToken + "\n"}}
+	return w
+}
 
+// newBareWorld returns a world without a notifier.
+func newBareWorld(t *testing.T) *world {
+	return &world{t: t, clock: testingclock.NewFakePassiveClock(noon), registry: prometheus.NewRegistry(), logs: &lockedBuffer{}}
+}
+
+// start starts the notifier with some receivers, which may have the given hosts, and a cluster without Secrets.
+func (w *world) start(receivers map[string]notifier.Receiver, hosts ...string) {
+	w.t.Helper()
 	w.cluster = &cluster{
-		secrets:   map[string]map[string]string{"shop/slack": {"url": w.slackURL + "\n"}, "shop/app": {"token": botToken + "\n"}},
+		secrets:   map[string]map[string]string{},
 		forbidden: map[string]bool{"shop/private": true},
 		reviews: map[string]authenticationv1.TokenReviewStatus{managerToken: {
 			Authenticated: true, User: authenticationv1.UserInfo{Username: managerUser}, Audiences: []string{announce.NotifierAudience},
 		}},
 	}
 	api := httptest.NewServer(w.cluster)
-	t.Cleanup(api.Close)
+	w.t.Cleanup(api.Close)
 	// The stand-in reads only JSON; the default is protobuf.
 	config := &rest.Config{Host: api.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	w.core = must(coreclient.NewForConfig(config))
 	authentication := must(authenticationclient.NewForConfig(config))
 
-	receivers := notifier.NewReceivers(notifier.Network{Roots: poolOf(slackServer), SlackAPI: slackServer.URL + "/api"})
-	if receiver != nil {
-		receivers = map[string]notifier.Receiver{announce.ReceiverTypeSlack: receiver}
-	}
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, managerUser, w.clock),
-		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", w.slackHost, "127.0.0.1:1"}),
+		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", must(egress.NewPolicy(hosts))),
 		Receivers: receivers,
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
 		Metrics:   notifier.NewMetrics(w.registry),
@@ -167,9 +181,8 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 		Clock:     w.clock,
 	})
 	w.notifier = httptest.NewTLSServer(server.Handler())
-	t.Cleanup(w.notifier.Close)
+	w.t.Cleanup(w.notifier.Close)
 	w.manager = w.leader(0)
-	return w
 }
 
 // leader returns the client of a manager that leads, or has led, with the given epoch.

@@ -29,6 +29,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
 )
 
 // shortTimes make a takeover short enough for a test.
@@ -132,7 +133,7 @@ func startReplica(t *testing.T, w *world, api *apiServer, pod string) *replica {
 		Pod: pod, Address: strings.TrimPrefix(r.server.URL, "https://"), Times: shortTimes, Clock: r.clock, Log: slog.New(slog.DiscardHandler),
 	})
 	mux.Handle("/", notifier.New(notifier.Config{
-		Callers: allowAll{}, Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{w.slackHost}),
+		Callers: allowAll{}, Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", must(egress.NewPolicy([]string{w.slackHost}))),
 		Receivers: map[string]notifier.Receiver{announce.ReceiverTypeSlack: r.posts}, Budget: notifier.NewBudget(clock.RealClock{}, notifier.Sleep, func() float64 { return 0 }),
 		Lease: r.Lease, Metrics: notifier.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{},
 	}).Handler())

@@ -13,8 +13,6 @@ package notifier
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
@@ -36,9 +35,9 @@ import (
 // deliveryTimeout bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
 const deliveryTimeout = 27 * time.Second
 
-// Addresses resolves what a receiver's Secret holds: the address of a webhook, or a token. It returns an outcome instead if that is not usable.
+// Addresses resolves what a receiver's Secret holds. It returns an outcome instead if that is not usable.
 type Addresses interface {
-	Address(ctx context.Context, ref announce.ReceiverRef) (string, *announce.Outcome)
+	Address(ctx context.Context, ref announce.ReceiverRef) (receiver.Address, *announce.Outcome)
 }
 
 // Authenticator decides who may request deliveries. Allow returns nil, ErrUnauthenticated, ErrForbidden, or another error if that could not be
@@ -218,8 +217,7 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery, epoch int64) 
 		return s.recordOutcome(d, start, *none)
 	}
 	// An app has a limit for each channel, a webhook has only one channel.
-	sum := sha256.Sum256([]byte(address + "\x00" + d.Receiver.Channel))
-	budget := hex.EncodeToString(sum[:])
+	budget := address.Key() + "\x00" + d.Receiver.Channel
 	if wait, err := s.Budget.Take(ctx, budget, callerOf(d)); err != nil {
 		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for a slot of the receiver"})
 	} else if wait > 0 {
@@ -238,7 +236,9 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery, epoch int64) 
 	if outcome.Result == announce.RateLimited {
 		s.Budget.Pause(budget, outcome.RetryAfter)
 	}
-	outcome.Message = redact(outcome.Message, address)
+	for _, secret := range address.Secrets() {
+		outcome.Message = redact(outcome.Message, secret)
+	}
 	return s.recordOutcome(d, start, outcome)
 }
 
@@ -266,18 +266,28 @@ func (s *Server) recordOutcome(d announce.Delivery, start time.Time, o announce.
 }
 
 // redact removes an address or a token from a text, whole and in parts. No text should contain it; this is the last safeguard.
-func redact(text, address string) string {
+func redact(text, secret string) string {
 	const hidden = "(hidden)"
-	text = strings.ReplaceAll(text, address, hidden)
-	_, path, isURL := strings.Cut(strings.TrimPrefix(address, "https://"), "/")
-	if !isURL {
+	if isLongEnough(secret) {
+		text = strings.ReplaceAll(text, secret, hidden)
+	}
+	_, path, isURL := strings.Cut(secret, "://")
+	if isURL {
+		_, path, _ = strings.Cut(path, "/")
+	} else {
 		// A token consists of parts: xoxb-, numbers, and the secret at the end.
-		path = strings.ReplaceAll(address, "-", "/")
+		path = strings.ReplaceAll(secret, "-", "/")
 	}
 	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return strings.ContainsRune("/?&=#", r) }) {
-		if len(part) >= 6 && part != "services" && part != "workflows" && part != "triggers" {
+		if isLongEnough(part) && !isPathWord.MatchString(part) {
 			text = strings.ReplaceAll(text, part, hidden)
 		}
 	}
 	return text
 }
+
+// isLongEnough reports whether a text can be a secret. Shorter ones would be removed from within other words.
+func isLongEnough(text string) bool { return len(text) >= 6 }
+
+// isPathWord matches words in the paths of URLs, such as services and webhook, which outcomes contain, too.
+var isPathWord = regexp.MustCompile(`^[a-z]{1,12}$`)

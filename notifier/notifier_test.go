@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
@@ -81,10 +81,6 @@ func TestOutcomes(t *testing.T) {
 			secret: map[string]string{"url": "https://hooks.slack.com@evil.example" + secretPath},
 			want:   announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "user name"},
 		},
-		"nobody listens": {
-			secret: map[string]string{"url": "https://127.0.0.1:1" + secretPath},
-			want:   announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNetwork, Message: "connection refused"},
-		},
 		"Slack does not understand": slackAnswers(400, "invalid_blocks", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "Slack answers 400 Bad Request: invalid_blocks"}),
 		"Slack forbids it":          slackAnswers(403, "action_prohibited", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "403 Forbidden: action_prohibited; the webhook was revoked"}),
 		"the webhook is gone":       slackAnswers(404, "no_service", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "404 Not Found: no_service; the webhook was revoked"}),
@@ -92,18 +88,9 @@ func TestOutcomes(t *testing.T) {
 		"Slack has trouble":         slackAnswers(500, "rollup_error", announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "500 Internal Server Error: rollup_error"}),
 		"a page of a proxy":         slackAnswers(502, "<html>https://hooks.slack.com"+secretPath+"</html>", announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "Slack answers 502 Bad Gateway"}),
 		"an answer with the token":  slackAnswers(404, "unknown verysecrettoken3", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "unknown (hidden)"}),
-		"a redirect":                slackAnswers(302, "", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "redirects are not followed"}),
 		"Slack requests a wait": {
 			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 17}) },
 			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack requests a wait", RetryAfter: 17 * time.Second},
-		},
-		"Slack requests a wait without a time": {
-			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429}) },
-			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack requests a wait", RetryAfter: 30 * time.Second},
-		},
-		"Slack requests an endless wait": {
-			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 1 << 30}) },
-			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack requests a wait", RetryAfter: time.Hour},
 		},
 	}
 	for name, tt := range tests {
@@ -164,52 +151,6 @@ func slackAnswers(status int, body string, want announce.Outcome) (tt struct {
 	return tt
 }
 
-// TestUntrustedReceiver: a server without a trusted certificate gets no message.
-func TestUntrustedReceiver(t *testing.T) {
-	w := newWorld(t, slack.NewPoster(nil, nil))
-	if got := w.send("1"); got.Result != announce.Temporary || got.Reason != announce.ReasonNetwork || !strings.Contains(got.Message, "certificate") {
-		t.Errorf("outcome %+v, want Temporary, Network and a word about the certificate", got)
-	}
-	if n := len(w.slack.Messages()); n != 0 {
-		t.Errorf("the untrusted server got %d messages, want none", n)
-	}
-}
-
-// TestAnswerLost: a message that was sent and not answered is UnknownOutcome, and is posted again when the manager retries.
-func TestAnswerLost(t *testing.T) {
-	w := newWorld(t, nil)
-	w.slack.Expect(standin.Failure{Drop: true})
-	if got := w.send("1"); got.Result != announce.UnknownOutcome || got.Reason != announce.ReasonAnswerLost {
-		t.Errorf("outcome %+v, want Unknown and AnswerLost", got)
-	}
-	if got := w.send("1"); got.Result != announce.Delivered {
-		t.Errorf("outcome when asked again %+v, want Delivered", got)
-	}
-	if n := len(w.slack.Messages()); n != 2 {
-		t.Errorf("Slack has %d messages, want 2: without an answer it is sent twice", n)
-	}
-	assertAddressNotShown(t, w, delivery("1"))
-}
-
-// TestDeliveredOnce: a delivered message is not posted again under the same ID for a day.
-func TestDeliveredOnce(t *testing.T) {
-	w := newWorld(t, nil)
-	for range 3 {
-		if got := w.send("1"); got.Result != announce.Delivered {
-			t.Fatalf("outcome %+v, want Delivered", got)
-		}
-	}
-	w.pass(24 * time.Hour)
-	w.send("1")
-	if n := len(w.slack.Messages()); n != 1 {
-		t.Errorf("Slack has %d messages after a day, want 1", n)
-	}
-	w.send("2")
-	if n := len(w.slack.Messages()); n != 2 {
-		t.Errorf("Slack has %d messages after another id, want 2", n)
-	}
-}
-
 // countingReceiver counts posts and blocks them until open is closed.
 type countingReceiver struct {
 	posts atomic.Int32
@@ -221,7 +162,7 @@ func newCountingReceiver() *countingReceiver {
 	return &countingReceiver{begun: make(chan struct{}, 1), open: make(chan struct{})}
 }
 
-func (c *countingReceiver) Post(context.Context, string, announce.Delivery) announce.Outcome {
+func (c *countingReceiver) Post(context.Context, receiver.Address, announce.Delivery) announce.Outcome {
 	if c.posts.Add(1) == 1 {
 		c.begun <- struct{}{}
 	}
@@ -232,7 +173,7 @@ func (c *countingReceiver) Post(context.Context, string, announce.Delivery) anno
 // outcomeReceiver returns itself as the outcome of each message.
 type outcomeReceiver announce.Outcome
 
-func (o outcomeReceiver) Post(context.Context, string, announce.Delivery) announce.Outcome {
+func (o outcomeReceiver) Post(context.Context, receiver.Address, announce.Delivery) announce.Outcome {
 	return announce.Outcome(o)
 }
 

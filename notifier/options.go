@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
 )
 
 // Options are the notifier's flags. Each can also be set by an environment variable: SCANNER_NOTIFIER_ and the flag's name in capitals,
@@ -28,7 +29,8 @@ type Options struct {
 	ManagerServiceAccount string
 	// ServiceAccount is the notifier's own, for advice on how to grant access to a Secret.
 	ServiceAccount string
-	// AllowedWebhookHosts are the hosts that the notifier may post to, separated by commas.
+	// AllowedWebhookHosts are the hosts that the notifier may post to and the networks that these may be in, separated by commas:
+	// egress.NewPolicy describes them.
 	AllowedWebhookHosts string
 	// SlackAPIURL is the https address of Slack's Web API, which gets the tokens of Slack apps.
 	SlackAPIURL string
@@ -69,7 +71,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ServiceAccount, "service-account", o.ServiceAccount,
 		"the notifier's own ServiceAccount, for the commands that let it read a Secret (default $SERVICE_ACCOUNT)")
 	flags.StringVar(&o.AllowedWebhookHosts, "allowed-webhook-hosts", "hooks.slack.com,hooks.slack-gov.com",
-		"hosts that may be posted to, comma separated, each with a port if it is not 443")
+		"hosts that may be posted to, comma separated, each with a port if it is not 443: hooks.example.com, *.example.com for all hosts below a domain, "+
+			"http://host without TLS. A network such as 10.0.0.0/8 allows these hosts to have addresses in it that are not public")
 	flags.StringVar(&o.SlackAPIURL, "slack-api-url", slack.APIURL,
 		"https address of Slack's Web API, for receivers that are Slack apps; their tokens are sent there (GovSlack: https://slack-gov.com/api)")
 	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust in addition to the built-in ones; it need not exist")
@@ -101,6 +104,9 @@ func (o *Options) Complete() error {
 		return errors.New("--allowed-webhook-hosts: name at least one host")
 	case o.ServingSecret == "":
 		return errors.New("--serving-secret: a name is needed")
+	}
+	if _, err := o.Egress(); err != nil {
+		return err
 	}
 	if api, err := url.Parse(o.SlackAPIURL); err != nil || api.Scheme != "https" || api.Host == "" || api.User != nil || api.RawQuery != "" || api.Fragment != "" {
 		return fmt.Errorf("--slack-api-url %q: want an https URL, such as %s", o.SlackAPIURL, slack.APIURL)
@@ -143,8 +149,14 @@ func (o *Options) checkClairWebhooks() error {
 	return nil
 }
 
-// Hosts returns AllowedWebhookHosts as a list.
-func (o *Options) Hosts() []string { return strings.Split(o.AllowedWebhookHosts, ",") }
+// Egress returns the policy for the addresses of receivers.
+func (o *Options) Egress() (*egress.Policy, error) {
+	policy, err := egress.NewPolicy(strings.Split(o.AllowedWebhookHosts, ","))
+	if err != nil {
+		return nil, fmt.Errorf("--allowed-webhook-hosts: %w", err)
+	}
+	return policy, nil
+}
 
 // Roots returns the certificates to trust: those of the system, or the built-in ones where the system has none, and those in CAFile.
 func (o *Options) Roots() (*x509.CertPool, error) {

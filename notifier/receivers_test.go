@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
 )
 
 // TestReceivers: there is one receiver of each type, and all use the network settings.
@@ -18,14 +20,17 @@ func TestReceivers(t *testing.T) {
 	asked := 0
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
-	receivers := NewReceivers(Network{SlackAPI: server.URL, Proxy: func(*http.Request) (*url.URL, error) { asked++; return nil, nil }})
-	if diff := cmp.Diff([]string{announce.ReceiverTypeSlack, announce.ReceiverTypeSlackApp}, slices.Sorted(maps.Keys(receivers))); diff != "" {
+	proxy := func(*http.Request) (*url.URL, error) { asked++; return nil, nil }
+	receivers := NewReceivers(Network{Network: receiver.Network{Proxy: proxy}, SlackAPI: server.URL})
+	want := []string{announce.ReceiverTypeSlack, announce.ReceiverTypeSlackApp}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(receivers))); diff != "" {
 		t.Fatalf("types (-want +got):\n%s", diff)
 	}
-	for kind, receiver := range receivers {
+	to := receiver.Address{Target: egress.Trusted(server.URL)}
+	for kind, r := range receivers {
 		asked = 0
 		// The system does not trust the server's certificate.
-		if got := receiver.Post(t.Context(), server.URL, announce.Delivery{}); got.Result != announce.Temporary || asked != 1 {
+		if got := r.Post(t.Context(), to, announce.Delivery{Message: announce.Message{ID: "1"}}); got.Result != announce.Temporary || asked != 1 {
 			t.Errorf("%s: outcome %+v after %d questions for the proxy, want a temporary failure after one", kind, got, asked)
 		}
 	}

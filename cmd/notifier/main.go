@@ -33,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
@@ -81,6 +82,10 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
+	policy, err := options.Egress()
+	if err != nil {
+		return err
+	}
 	config, err := cluster(options.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("address of the Kubernetes API: %w", err)
@@ -104,13 +109,15 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	certificate := notifier.SecretCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
-		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
-		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment, SlackAPI: options.SlackAPIURL}),
-		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
-		Lease:     lease,
-		Metrics:   notifier.NewMetrics(registry),
-		Log:       log,
-		Clock:     clock.RealClock{},
+		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, policy),
+		Receivers: notifier.NewReceivers(notifier.Network{
+			Network: receiver.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}, SlackAPI: options.SlackAPIURL,
+		}),
+		Budget:  notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
+		Lease:   lease,
+		Metrics: notifier.NewMetrics(registry),
+		Log:     log,
+		Clock:   clock.RealClock{},
 	})
 	go certificate.Run(ctx, notifier.Sleep)
 	log.Info("the notifier starts", "version", version.Version, "commit", version.Commit, "go", runtime.Version(),

@@ -1,51 +1,46 @@
 package slack
 
 import (
-	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 
 	slackapi "github.com/slack-go/slack"
 
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
 )
 
 // APIURL is the address of Slack's Web API.
 const APIURL = "https://slack.com/api"
 
-// maxAPIAnswerBytes bounds how much of an answer of the API is read. It has the message that was posted.
-const maxAPIAnswerBytes = 1 << 20
-
 // App posts messages as a Slack app, with chat.postMessage (https://docs.slack.dev/reference/methods/chat.postMessage). It is safe for
 // concurrent use.
 type App struct {
-	http *http.Client
-	url  string
+	client *receiver.Client
+	method egress.Target
 }
 
-// NewApp returns an App for the Web API at a URL, such as APIURL. Certificates, proxy and redirects are as with NewPoster.
-func NewApp(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error), api string) *App {
-	return &App{http: newHTTPClient(roots, proxy), url: strings.TrimSuffix(api, "/") + "/chat.postMessage"}
+// NewApp returns an App for the Web API at a URL that the administrator has configured, such as APIURL.
+func NewApp(network receiver.Network, api string) *App {
+	return &App{client: receiver.NewClient("Slack", network), method: egress.Trusted(strings.TrimSuffix(api, "/") + "/chat.postMessage")}
 }
 
-// Post sends a message to the receiver's channel, within Timeout. If the requested thread does not exist any more, the message is in the channel
-// itself, and the outcome says so. The outcome does not contain the token.
-func (a *App) Post(ctx context.Context, token string, d announce.Delivery) announce.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+// Post sends a message to the receiver's channel, within receiver.Timeout. If the requested thread does not exist any more, the message is in the
+// channel itself, and the outcome says so. The outcome does not contain the token.
+func (a *App) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
 	defer cancel()
-	outcome, code := a.post(ctx, token, d)
+	outcome, code := a.post(ctx, to.Token, d)
 	if d.Thread != "" && slices.Contains(threadErrors, code) {
 		// Slack has refused the reply, so it is not in Slack yet.
 		d.Thread = ""
-		outcome, _ = a.post(ctx, token, d)
+		outcome, _ = a.post(ctx, to.Token, d)
 	}
 	return outcome
 }
@@ -69,23 +64,16 @@ func (a *App) post(ctx context.Context, token string, d announce.Delivery) (anno
 		Text: m.Text, Parse: m.Parse, UnfurlLinks: m.UnfurlLinks, UnfurlMedia: m.UnfurlMedia, Blocks: m.Blocks,
 	})
 	if err != nil {
-		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}, ""
+		return cannotEncode, ""
 	}
-	ctx, sent := traceSent(ctx)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url, bytes.NewReader(body))
-	if err != nil {
-		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "the notifier's --slack-api-url is not a URL"}, ""
-	}
-	request.Header.Set("Content-Type", "application/json; charset=utf-8")
-	request.Header.Set("Authorization", "Bearer "+token)
 	// slack-go's own client is not used: it discards whether the request was sent, and whether the message is in the thread.
-	response, err := a.http.Do(request)
-	if err != nil {
-		return requestError(err, sent.Load()), ""
+	answer, none := a.client.Post(ctx, a.method, http.Header{
+		"Content-Type": {"application/json; charset=utf-8"}, "Authorization": {"Bearer " + token},
+	}, body)
+	if none != nil {
+		return *none, ""
 	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAPIAnswerBytes))
-	return apiOutcome(response, answer, err, d)
+	return a.outcome(answer, d)
 }
 
 // apiAnswer is the part of an answer of chat.postMessage that matters.
@@ -104,16 +92,16 @@ var timestampPattern = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
 // IsTimestamp reports whether a text can be the timestamp of a message in Slack.
 func IsTimestamp(text string) bool { return timestampPattern.MatchString(text) }
 
-// apiOutcome converts an answer of Slack's API. Slack refuses with the status 200 and an error code. With a status about a problem of its own, the
+// outcome converts an answer of Slack's API. Slack refuses with the status 200 and an error code. With a status about a problem of its own, the
 // code does not matter.
-func apiOutcome(response *http.Response, body []byte, readError error, d announce.Delivery) (announce.Outcome, string) {
+func (a *App) outcome(response receiver.Answer, d announce.Delivery) (announce.Outcome, string) {
 	var answer apiAnswer
-	decodeError := json.Unmarshal(body, &answer)
-	isOK := response.StatusCode == http.StatusOK
+	decodeError := json.Unmarshal(response.Body, &answer)
+	isOK := response.IsOK()
 	switch {
-	case response.StatusCode == http.StatusTooManyRequests, answer.Error == "ratelimited", answer.Error == "rate_limited":
-		return rateLimited(response.Header), ""
-	case isOK && (readError != nil || decodeError != nil || !answer.OK && answer.Error == ""):
+	case response.IsRateLimited(), answer.Error == "ratelimited", answer.Error == "rate_limited":
+		return a.client.RateLimited(response.Header), ""
+	case isOK && (response.BodyError != nil || decodeError != nil || !answer.OK && answer.Error == ""):
 		return announce.Outcome{
 			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
 			Message: "the message was sent, but the answer is not one of Slack's API: is there a proxy between the notifier and Slack?",
@@ -124,12 +112,10 @@ func apiOutcome(response *http.Response, body []byte, readError error, d announc
 			outcome.Timestamp, outcome.InThread = answer.TS, d.Thread != "" && answer.Message.ThreadTS != ""
 		}
 		return outcome, ""
-	case isTemporary(response.StatusCode):
-		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: quoteSlack(response.StatusCode, answer.Error)}, ""
-	case answer.Error != "":
+	case answer.Error != "" && !receiver.IsTemporary(response.Status):
 		return refused(answer.Error, d.Receiver.Channel), answer.Error
 	}
-	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: quoteSlack(response.StatusCode, "")}, ""
+	return a.client.Outcome(response, answer.Error, "is the notifier's --slack-api-url the address of Slack's API?"), ""
 }
 
 // threadErrors are Slack's codes for a reply that cannot be sent, though a message to the channel can.
@@ -175,7 +161,7 @@ func refused(code, channel string) announce.Outcome {
 		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "Slack answers " + code}
 	}
 	message := "Slack refuses the message"
-	if isWord(code) {
+	if receiver.IsWord(code) {
 		message = "Slack answers " + code
 	}
 	advice := adviceForCode[code]

@@ -111,10 +111,10 @@ type Outcome struct {
 const (
 	ReasonSecretNotFound  = "SecretNotFound"      // the Secret or its key is missing
 	ReasonSecretForbidden = "SecretForbidden"     // the namespace has no RoleBinding that lets the notifier read it
-	ReasonInvalidURL      = "InvalidURL"          // not an https URL, or a host that the notifier may not post to
-	ReasonInvalidToken    = "InvalidToken"        // the Secret's key holds no token of a Slack app
-	ReasonReceiverRefused = "ReceiverRefused"     // 400, 403, 404, 410, or an error of Slack's API: the message quotes the receiver
-	ReasonReceiverLimited = "ReceiverLimited"     // 429, or the notifier's own budget
+	ReasonInvalidURL      = "InvalidURL"          // not an https URL, or a host or an address that the notifier may not post to
+	ReasonInvalidToken    = "InvalidToken"        // the Secret holds no token of a Slack app
+	ReasonReceiverRefused = "ReceiverRefused"     // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
+	ReasonReceiverLimited = "ReceiverLimited"     // 429, 503 with Retry-After, or the notifier's own budget
 	ReasonReceiverFailed  = "ReceiverFailed"      // 5xx
 	ReasonNetwork         = "Network"             // no connection
 	ReasonAnswerLost      = "AnswerLost"          // sent, no answer

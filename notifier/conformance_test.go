@@ -1,0 +1,470 @@
+package notifier_test
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+// The tests in this file are the contract that each type of receiver keeps: from the manager's request, over the Secret, to a real server, and
+// back. A new type needs a member of receiverTypes, and tests of its own for what its messages look like and for its server's own words.
+
+// receiverType is what the contract needs to know of a type of receiver.
+type receiverType struct {
+	ref announce.ReceiverRef
+	// secret returns what the receiver's Secret holds.
+	secret func(server string) map[string]string
+	// secrets are the texts of the Secret that must not appear anywhere.
+	secrets []string
+	// accepts is the body of the answer with which the server accepts a message.
+	accepts string
+	// fixedServer is true if the administrator decides about the server, and not the Secret.
+	fixedServer bool
+	// check fails the test unless the server would accept the request.
+	check func(t *testing.T, r request, d announce.Delivery)
+}
+
+var receiverTypes = map[string]receiverType{
+	announce.ReceiverTypeSlack: {
+		ref:     announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "url"},
+		secret:  func(server string) map[string]string { return map[string]string{"url": server + secretPath} },
+		secrets: []string{"T0SECRET1", "B0SECRET2", "verysecrettoken3"},
+		accepts: "ok", check: checkSlack,
+	},
+	announce.ReceiverTypeSlackApp: {
+		ref:     announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "token", Channel: "#shop"},
+		secret:  func(string) map[string]string { return map[string]string{"token": botToken} },
+		secrets: []string{botToken, "verysecrettoken3"},
+		accepts: `{"ok":true}`, fixedServer: true, check: checkSlack,
+	},
+}
+
+// request is a request that the server got.
+type request struct {
+	path   string
+	header http.Header
+	body   []byte
+}
+
+// checkSlack checks a message to Slack.
+func checkSlack(t *testing.T, r request, _ announce.Delivery) {
+	t.Helper()
+	for _, violation := range standin.Check(r.body) {
+		t.Errorf("Slack would not take the message, or we do not want it: %s %s", violation.Error, violation.Detail)
+	}
+}
+
+// server is the server that a receiver's messages go to.
+type server struct {
+	*httptest.Server
+	mu sync.Mutex
+	// answer answers requests; nil accepts all.
+	answer   http.HandlerFunc
+	requests []request
+}
+
+func newServer(t *testing.T, accepts string, start func(http.Handler) *httptest.Server) *server {
+	t.Helper()
+	s := &server{}
+	s.Server = start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		s.mu.Lock()
+		s.requests = append(s.requests, request{path: r.URL.RequestURI(), header: r.Header, body: body})
+		answer := s.answer
+		s.mu.Unlock()
+		if answer != nil {
+			answer(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, accepts)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) answers(answer http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+func (s *server) got() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// contract is a notifier with one receiver.
+type contract struct {
+	*world
+	kind   string
+	of     receiverType
+	server *server
+}
+
+// impatient is a receiver whose deadline is short enough for tests.
+type impatient struct{ notifier.Receiver }
+
+func (i impatient) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return i.Receiver.Post(ctx, to, d)
+}
+
+// newContract returns a notifier that trusts the server's certificate and allows the server, or the given hosts.
+func newContract(t *testing.T, kind string, s *server, hosts ...string) *contract {
+	t.Helper()
+	c := &contract{world: newBareWorld(t), kind: kind, of: receiverTypes[kind], server: s}
+	roots := x509.NewCertPool()
+	if certificate := s.Certificate(); certificate != nil {
+		roots.AddCert(certificate)
+	}
+	receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: roots}, SlackAPI: s.URL})
+	if len(hosts) == 0 {
+		hosts = []string{strings.TrimPrefix(s.URL, "https://")}
+	}
+	c.start(map[string]notifier.Receiver{kind: impatient{receivers[kind]}}, hosts...)
+	c.cluster.secrets["shop/team"] = c.of.secret(s.URL)
+	return c
+}
+
+// delivery is a delivery of a message to the receiver.
+func (c *contract) delivery(m announce.Message) announce.Delivery {
+	ref := c.of.ref
+	ref.Type = c.kind
+	return announce.Delivery{Receiver: ref, Message: m}
+}
+
+// deliver sends a message as the manager does, and checks that no output shows a secret or a document of the server.
+func (c *contract) deliver(m announce.Message) announce.Outcome {
+	c.t.Helper()
+	outcome := c.manager.Send(c.t.Context(), c.delivery(m))
+	for where, text := range map[string]string{"outcome": fmt.Sprint(outcome), "log": c.logs.String(), "metrics": fmt.Sprint(must(c.registry.Gather()))} {
+		for _, secret := range append(c.of.secrets, managerToken, "<html") {
+			if strings.Contains(text, secret) {
+				c.t.Errorf("the %s shows %s:\n%s", where, secret, text)
+			}
+		}
+	}
+	return outcome
+}
+
+// forEachType runs a test for each type of receiver.
+func forEachType(t *testing.T, test func(t *testing.T, kind string)) {
+	t.Helper()
+	want := slices.Sorted(maps.Keys(notifier.NewReceivers(notifier.Network{})))
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(receiverTypes))); diff != "" {
+		t.Fatalf("types that the contract covers (-want +got):\n%s", diff)
+	}
+	for kind := range receiverTypes {
+		t.Run(kind, func(t *testing.T) { test(t, kind) })
+	}
+}
+
+// TestContractOutcomes: the same answer, or failure, of a server has the same outcome for each type of receiver.
+func TestContractOutcomes(t *testing.T) {
+	status := func(code int, header ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			for i := 0; i+1 < len(header); i += 2 {
+				w.Header().Set(header[i], header[i+1])
+			}
+			w.WriteHeader(code)
+			// A server, or a proxy, may repeat whatever the request has.
+			_, _ = fmt.Fprintf(w, "<html>%s %v</html>", r.URL, r.Header)
+		}
+	}
+	delivered := announce.Outcome{Result: announce.Delivered}
+	refused := announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused}
+	failed := announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed}
+	lost := announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
+	wait := func(seconds int) announce.Outcome {
+		return announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, RetryAfter: time.Duration(seconds) * time.Second}
+	}
+	for name, tt := range map[string]struct {
+		answer http.HandlerFunc
+		want   announce.Outcome
+		says   string
+	}{
+		"accepted":                 {nil, delivered, ""},
+		"301":                      {status(301, "Location", "/elsewhere"), refused, "answers 301 Moved Permanently"},
+		"302":                      {status(302, "Location", "/elsewhere"), refused, "answers 302 Found"},
+		"307":                      {status(307, "Location", "/elsewhere"), refused, "answers 307 Temporary Redirect"},
+		"308 to an address inside": {status(308, "Location", "https://169.254.169.254/"), refused, "answers 308 Permanent Redirect"},
+		"304":                      {status(304), refused, "answers 304 Not Modified"},
+		"400":                      {status(400), refused, "answers 400 Bad Request"},
+		"401":                      {status(401), refused, "answers 401 Unauthorized"},
+		"403":                      {status(403), refused, "answers 403 Forbidden"},
+		"404":                      {status(404), refused, "answers 404 Not Found"},
+		"405":                      {status(405), refused, "answers 405 Method Not Allowed"},
+		"410":                      {status(410), refused, "answers 410 Gone"},
+		"413":                      {status(413), refused, " KiB, more than the receiver or a proxy in front of it accepts: raise the limit"},
+		"415":                      {status(415), refused, "answers 415 Unsupported Media Type"},
+		"422":                      {status(422), refused, "answers 422 Unprocessable Entity"},
+		"an unknown refusal":       {status(499), refused, "answers 499"},
+		"408":                      {status(408), failed, "answers 408 Request Timeout"},
+		"425":                      {status(425), failed, "answers 425 Too Early"},
+		"500":                      {status(500), failed, "answers 500 Internal Server Error"},
+		"501":                      {status(501), failed, "answers 501 Not Implemented"},
+		"502":                      {status(502), failed, "answers 502 Bad Gateway"},
+		"503":                      {status(503), failed, "answers 503 Service Unavailable"},
+		"504":                      {status(504), failed, "answers 504 Gateway Timeout"},
+		"429":                      {status(429, "Retry-After", "17"), wait(17), "requests a wait of 17s"},
+		"429 without a time":       {status(429), wait(30), "requests a wait of 30s"},
+		"429 with a date":          {status(429, "Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT"), wait(30), ""},
+		"429 for a day":            {status(429, "Retry-After", "86400"), wait(3600), ""},
+		"503 with a time":          {status(503, "Retry-After", "90"), wait(90), "requests a wait of 1m30s"},
+		"a word that repeats the address": {func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, lastPart(r))
+		}, refused, ""},
+		"an endless refusal": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			for {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		}, refused, "answers 400 Bad Request"},
+		"a refusal that dribbles": {func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			for r.Context().Err() == nil {
+				if _, err := w.Write([]byte("x")); err != nil {
+					return
+				}
+				_ = http.NewResponseController(w).Flush()
+			}
+		}, failed, "answers 500"},
+		"endless headers": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Long", strings.Repeat("x", 1<<20))
+		}, lost, "answer was lost"},
+		"no answer": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, lost, "answer was lost: no answer in time"},
+		"cut off":   {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, lost, "answer was lost"},
+		"not HTTP": {func(w http.ResponseWriter, _ *http.Request) {
+			connection, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(connection, "220 mail.example.com ESMTP\r\n")
+				_ = connection.Close()
+			}
+		}, lost, "answer was lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEachType(t, func(t *testing.T, kind string) {
+				s := newServer(t, receiverTypes[kind].accepts, httptest.NewTLSServer)
+				c := newContract(t, kind, s)
+				s.answers(tt.answer)
+				got := c.deliver(delivery("1").Message)
+				if !strings.Contains(got.Message, tt.says) {
+					t.Errorf("message %q, want in it %q", got.Message, tt.says)
+				}
+				got.Message = ""
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("outcome (-want +got):\n%s", diff)
+				}
+				if requests := s.got(); len(requests) != 1 {
+					t.Errorf("the server got %d requests, want 1", len(requests))
+				}
+			})
+		})
+	}
+}
+
+// lastPart returns the last part of a request's path, which is often the secret one.
+func lastPart(r *http.Request) string { return r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:] }
+
+// TestContractConnections: without a connection, a message was certainly not sent.
+func TestContractConnections(t *testing.T) {
+	for name, tt := range map[string]struct {
+		arrange func(c *contract)
+		says    string
+	}{
+		"nobody listens": {func(c *contract) { c.server.Close() }, "connection refused"},
+		"the certificate is not trusted": {func(c *contract) {
+			receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: x509.NewCertPool()}, SlackAPI: c.server.URL})
+			c.registry = prometheus.NewRegistry()
+			c.start(map[string]notifier.Receiver{c.kind: receivers[c.kind]}, strings.TrimPrefix(c.server.URL, "https://"))
+			c.cluster.secrets["shop/team"] = c.of.secret(c.server.URL)
+		}, "certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEachType(t, func(t *testing.T, kind string) {
+				c := newContract(t, kind, newServer(t, "", httptest.NewTLSServer))
+				tt.arrange(c)
+				got := c.deliver(delivery("1").Message)
+				if got.Result != announce.Temporary || got.Reason != announce.ReasonNetwork || !strings.Contains(got.Message, tt.says) {
+					t.Errorf("outcome %+v, want Temporary, Network and %q", got, tt.says)
+				}
+				if n := len(c.server.got()); n != 0 {
+					t.Errorf("the server got %d requests, want none", n)
+				}
+			})
+		})
+	}
+}
+
+// TestContractDuplicates: a delivered message is not sent again under its ID for a day. One whose answer was lost is sent again, the same.
+func TestContractDuplicates(t *testing.T) {
+	forEachType(t, func(t *testing.T, kind string) {
+		s := newServer(t, receiverTypes[kind].accepts, httptest.NewTLSServer)
+		c := newContract(t, kind, s)
+		first, second := delivery("1").Message, delivery("2").Message
+		for range 3 {
+			if got := c.deliver(first); got.Result != announce.Delivered {
+				t.Fatalf("outcome %+v, want Delivered", got)
+			}
+		}
+		c.pass(24 * time.Hour)
+		c.deliver(first)
+		if n := len(s.got()); n != 1 {
+			t.Fatalf("the server has %d messages after a day, want 1", n)
+		}
+		s.answers(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		if got := c.deliver(second); got.Result != announce.UnknownOutcome {
+			t.Errorf("outcome of a lost answer %+v, want Unknown", got)
+		}
+		s.answers(nil)
+		if got := c.deliver(second); got.Result != announce.Delivered {
+			t.Errorf("outcome when sent again %+v, want Delivered", got)
+		}
+		requests := s.got()
+		if len(requests) != 3 {
+			t.Fatalf("the server has %d messages, want 3: without an answer it is sent twice", len(requests))
+		}
+		if diff := cmp.Diff(string(requests[1].body), string(requests[2].body)); diff != "" {
+			t.Errorf("the message differs when it is sent again:\n%s", diff)
+		}
+		c.of.check(t, requests[2], c.delivery(second))
+	})
+}
+
+// TestContractMessages: whatever names an image has, and however much there is to announce, the server accepts the message.
+func TestContractMessages(t *testing.T) {
+	for name, m := range map[string]announce.Message{
+		"a finding":      delivery("1").Message,
+		"hostile names":  fullMessage("\"}],<!channel> <script>alert(1)</script>\u202e\x00\x1b[31m\r\nX-Evil: 1\xff\u2028`*_~|", 1),
+		"from the right": fullMessage("\u05d0\u05d1\u05d2", 1),
+		"huge":           fullMessage(strings.Repeat("<&\"é", 64), 4),
+		"a ClusterScanner": func() announce.Message {
+			m := fullMessage("x", 1)
+			m.ScannerKind, m.Namespace = announce.ClusterScannerKind, ""
+			return m
+		}(),
+		"nothing": {ID: strings.Repeat("0", 32)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEachType(t, func(t *testing.T, kind string) {
+				s := newServer(t, receiverTypes[kind].accepts, httptest.NewTLSServer)
+				c := newContract(t, kind, s)
+				if got := c.deliver(m); got.Result != announce.Delivered {
+					t.Fatalf("outcome %+v, want Delivered", got)
+				}
+				r := s.got()[0]
+				c.of.check(t, r, c.delivery(m))
+				if len(r.body) > announce.MaxDeliveryBytes {
+					t.Errorf("the request has %d bytes, more than %d", len(r.body), announce.MaxDeliveryBytes)
+				}
+			})
+		})
+	}
+}
+
+// fullMessage returns a message with every part, n of each, whose names are all the given text.
+func fullMessage(text string, n int) announce.Message {
+	item := announce.Item{
+		Change: diff.ChangeEscalated, ID: text, Severity: finding.Critical, SeverityBefore: finding.Low, Package: text, Version: text, FixedIn: text,
+		FixState: text, EPSS: 0.5, KnownExploited: true, URL: "https://example.com/" + text, FirstSeen: noon, FixSince: noon, ExploitedSince: noon,
+		ExceptionEnded: true, Repository: text, Workloads: []string{text}, MoreWorkloads: 1, WorkloadNamespaces: 1,
+	}
+	action := announce.UpdateAction{
+		Repository: text, References: []string{text}, Workloads: []string{text}, MoreWorkloads: 1, WorkloadNamespaces: 1, Package: text, Versions: []string{text},
+		MoreVersions: 1, Fixes: []announce.Fix{{Version: text, Findings: 1}}, Ends: finding.Counts{Critical: 1}, AtLeast: true, Items: 1,
+	}
+	section := announce.Section{
+		Repository: text, References: []string{text}, Workloads: []string{text}, MoreWorkloads: 1, WorkloadNamespaces: 1, FirstTime: true,
+		Totals: finding.Counts{Critical: 1}, Actions: slices.Repeat([]announce.UpdateAction{action}, n), MoreActions: 1,
+		Items: slices.Repeat([]announce.Item{item}, n), MoreItems: 1,
+	}
+	namespace := announce.NamespaceSummary{Namespace: text, Totals: finding.Counts{High: 1}, Images: 1, Actions: []announce.UpdateAction{action}}
+	notice := announce.Notice{
+		ID: text, Kind: announce.NoticeImagesFailed, Since: noon, Until: noon, Reason: text, Name: text, Detail: text, Count: 1, Examples: []string{text},
+	}
+	return announce.Message{
+		ID: strings.Repeat("a", 32), Kind: announce.KindChanges, Namespace: "shop", Scanner: "default", CreatedAt: noon, Engine: text, EngineBefore: text,
+		Totals: finding.Counts{Critical: n}, Suppressed: 1, RestoredFrom: noon, NotAnnounced: 1, Changes: map[diff.Change]int{diff.ChangeEscalated: n}, Images: n,
+		Sections: slices.Repeat([]announce.Section{section}, n), Rest: announce.Rest{Images: 1, Findings: 1, Repositories: []string{text}},
+		NewImages: slices.Repeat([]string{text}, n), MoreNewImages: 1, Notices: slices.Repeat([]announce.Notice{notice}, n),
+		Actions: []announce.UpdateAction{action}, MoreActions: 1, Worst: []announce.Item{item}, Namespaces: []announce.NamespaceSummary{namespace}, MoreNamespaces: 1,
+		JoinedNamespaces: []announce.NamespaceSummary{namespace}, MoreJoinedNamespaces: 1,
+		Remaining:   announce.Remaining{Pending: 1, Failed: map[string]int{text: 1}, Excluded: 1, Partly: 1},
+		Unconfirmed: &announce.Unconfirmed{Count: 1, Since: noon, Title: text}, ReadMore: text, WebUI: "https://scanner.example.com",
+	}
+}
+
+// TestContractHosts: a receiver gets messages only at hosts, ports and addresses that the administrator allows, and over TLS unless the
+// administrator allows plain HTTP for the host.
+func TestContractHosts(t *testing.T) {
+	const notAllowed, addAdvice = announce.ReasonInvalidURL, "--allowed-webhook-hosts"
+	for name, tt := range map[string]struct {
+		// plain starts the server without TLS. byName has the Secret name the server localhost, and not 127.0.0.1.
+		plain, byName bool
+		// allow is the list, in which SERVER is the host and port of the server.
+		allow  string
+		reason string
+		says   string
+	}{
+		"a host that is not listed":             {allow: "hooks.slack.com", reason: notAllowed, says: addAdvice},
+		"another port":                          {allow: "127.0.0.1", reason: notAllowed, says: addAdvice},
+		"a listed host":                         {allow: "SERVER"},
+		"a name with an address inside":         {byName: true, allow: "SERVER", reason: notAllowed, says: "not a public address: 127.0.0.1:"},
+		"a name with an address that is listed": {byName: true, allow: "SERVER,127.0.0.0/8", reason: announce.ReasonNetwork, says: "not localhost"},
+		"a wildcard for a name inside":          {byName: true, allow: "*.localhost.example.com", reason: notAllowed, says: addAdvice},
+		"plain HTTP":                            {plain: true, allow: "SERVER", reason: notAllowed, says: "is not an https URL"},
+		"plain HTTP, which is listed":           {plain: true, allow: "http://SERVER"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEachType(t, func(t *testing.T, kind string) {
+				of := receiverTypes[kind]
+				if of.fixedServer {
+					return
+				}
+				start := httptest.NewTLSServer
+				if tt.plain {
+					start = httptest.NewServer
+				}
+				s := newServer(t, of.accepts, start)
+				at := must(url.Parse(s.URL))
+				if tt.byName {
+					at.Host = "localhost:" + at.Port()
+				}
+				c := newContract(t, kind, s, strings.Split(strings.ReplaceAll(tt.allow, "SERVER", at.Host), ",")...)
+				c.cluster.secrets["shop/team"] = of.secret(at.String())
+				got := c.deliver(delivery("1").Message)
+				if got.Reason != tt.reason || !strings.Contains(got.Message, tt.says) {
+					t.Errorf("outcome %+v, want the reason %q and %q", got, tt.reason, tt.says)
+				}
+				if delivered, n := got.Result == announce.Delivered, len(s.got()); delivered != (tt.reason == "") || delivered != (n == 1) {
+					t.Errorf("outcome %+v and %d requests", got, n)
+				}
+			})
+		})
+	}
+}

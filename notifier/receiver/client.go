@@ -1,0 +1,226 @@
+package receiver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
+)
+
+// Timeout bounds one delivery to a receiver. Receivers that send two requests for one message send both within it.
+const Timeout = 15 * time.Second
+
+// Bounds of a receiver's Retry-After.
+const (
+	// defaultRetryAfter applies to an answer that requests a wait without a usable Retry-After.
+	defaultRetryAfter = 30 * time.Second
+	minRetryAfter     = time.Second
+	maxRetryAfter     = time.Hour
+)
+
+// Bounds of what is read of an answer, in bytes. Slack's API answers with the message that was posted.
+const (
+	maxAnswerBytes       = 1 << 20
+	maxAnswerHeaderBytes = 64 << 10
+)
+
+// Network holds the network settings for requests to receivers.
+type Network struct {
+	// Roots are the CA certificates to trust; nil for the system's.
+	Roots *x509.CertPool
+	// Proxy returns the proxy for a request; nil to use no proxy at all. A proxy resolves the receiver's name itself, so that it decides about
+	// addresses. Its own address is not checked.
+	Proxy func(*http.Request) (*url.URL, error)
+}
+
+// Client sends requests to receivers of one type. It is safe for concurrent use.
+type Client struct {
+	name    string
+	network Network
+}
+
+// NewClient returns a Client whose outcomes call the receiver by a name, such as "Slack" or "the webhook".
+func NewClient(name string, network Network) *Client { return &Client{name: name, network: network} }
+
+// Answer is a receiver's answer to a request.
+type Answer struct {
+	Status int
+	Header http.Header
+	// Body is the beginning of the body. BodyError is set if it could not be read to its end or its bound.
+	Body      []byte
+	BodyError error
+	// Sent is the size of the request's body in bytes.
+	Sent int
+}
+
+// Post sends a body with POST, once, within the context's deadline. It returns the answer, or an outcome if there is none. The outcome does not
+// contain the target's URL or a header.
+func (c *Client) Post(ctx context.Context, to egress.Target, header http.Header, body []byte) (Answer, *announce.Outcome) {
+	sent := &atomic.Bool{}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL(), bytes.NewReader(body))
+	if err != nil {
+		// err quotes the address.
+		return Answer{}, &announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "the address of " + c.name + " is not a URL"}
+	}
+	request.Header = header
+	client := &http.Client{
+		Transport:     c.transport(request, to),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return Answer{}, c.requestError(err, sent.Load())
+	}
+	defer response.Body.Close()
+	// The status counts, even if the body cannot be read.
+	beginning, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	return Answer{Status: response.StatusCode, Header: response.Header, Body: beginning, BodyError: err, Sent: len(body)}, nil
+}
+
+// transport returns a transport for one request. With a new connection for each request it is certain whether the request was sent.
+func (c *Client) transport(request *http.Request, to egress.Target) *http.Transport {
+	dialer := &net.Dialer{Timeout: Timeout, Control: to.Control}
+	transport := &http.Transport{
+		TLSClientConfig:        &tls.Config{RootCAs: c.network.Roots, MinVersion: tls.VersionTLS12},
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: maxAnswerHeaderBytes,
+	}
+	if c.network.Proxy != nil {
+		proxy, err := c.network.Proxy(request)
+		transport.Proxy = func(*http.Request) (*url.URL, error) { return proxy, err }
+		if proxy != nil {
+			dialer.Control = nil
+		}
+	}
+	transport.DialContext = dialer.DialContext
+	return transport
+}
+
+// Outcome converts an answer by its status. word is the receiver's own word about a failure; it is quoted if it is safe to quote. advice tells the
+// user what to do about a status; "" for no advice.
+func (c *Client) Outcome(a Answer, word, advice string) announce.Outcome {
+	switch {
+	case a.IsOK():
+		return announce.Outcome{Result: announce.Delivered}
+	case a.IsRateLimited():
+		return c.RateLimited(a.Header)
+	case IsTemporary(a.Status):
+		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: c.Quote(a.Status, word)}
+	case a.Status >= 300 && a.Status < 400:
+		advice = cmp.Or(advice, "redirects are not followed: put the final URL into the Secret")
+	case a.Status == http.StatusRequestEntityTooLarge:
+		advice = fmt.Sprintf("the message has %d KiB, more than the receiver or a proxy in front of it accepts: raise the limit there to 1 MiB "+
+			"(nginx: client_max_body_size)", (a.Sent+1023)/1024)
+	}
+	message := c.Quote(a.Status, word)
+	if advice != "" {
+		message += "; " + advice
+	}
+	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: message}
+}
+
+// IsOK reports whether the receiver has accepted the request.
+func (a Answer) IsOK() bool { return a.Status >= 200 && a.Status < 300 }
+
+// IsRateLimited reports whether an answer requests a wait.
+func (a Answer) IsRateLimited() bool {
+	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != ""
+}
+
+// RateLimited returns the outcome for an answer that requests a wait.
+func (c *Client) RateLimited(header http.Header) announce.Outcome {
+	wait := retryAfter(header.Get("Retry-After"))
+	return announce.Outcome{
+		Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
+		Message: fmt.Sprintf("%s requests a wait of %s", c.name, wait), RetryAfter: wait,
+	}
+}
+
+// IsTemporary reports whether a status is about a problem that ends without the user.
+func IsTemporary(status int) bool {
+	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooEarly
+}
+
+// Quote returns a receiver's status and word. A word that IsWord refuses is not quoted.
+func (c *Client) Quote(status int, word string) string {
+	quoted := strings.TrimSpace(fmt.Sprintf("%s answers %d %s", c.name, status, http.StatusText(status)))
+	if word = strings.TrimSpace(word); IsWord(word) {
+		quoted += ": " + word
+	}
+	return quoted
+}
+
+// IsWord reports whether a text can be one or a few words such as "invalid_blocks", so that it may be quoted. Anything else comes from a proxy,
+// or is a document, and could contain the address.
+func IsWord(text string) bool {
+	return text != "" && len(text) <= 100 && !strings.ContainsFunc(text, func(r rune) bool { return !isWordRune(r) })
+}
+
+func isWordRune(r rune) bool {
+	return r == '_' || r == '-' || r == ' ' || r == '.' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+}
+
+// retryAfter parses a number of seconds (https://www.rfc-editor.org/rfc/rfc9110#field.retry-after) and bounds it. A date counts as no number: the
+// clock of the receiver is not known.
+func retryAfter(header string) time.Duration {
+	seconds, err := strconv.ParseInt(strings.TrimSpace(header), 10, 32)
+	if err != nil {
+		return defaultRetryAfter
+	}
+	return min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)
+}
+
+// requestError returns Permanent for an address that is not allowed, Temporary if the message was certainly not sent, and UnknownOutcome
+// otherwise.
+func (c *Client) requestError(err error, sent bool) *announce.Outcome {
+	switch {
+	case errors.Is(err, egress.ErrAddress):
+		return &announce.Outcome{
+			Result: announce.Permanent, Reason: announce.ReasonInvalidURL,
+			Message: fmt.Sprintf("the host of %s has an address that may not be connected to: %s. %s", c.name, reason(err), AskForNetwork),
+		}
+	case sent:
+		return &announce.Outcome{
+			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
+			Message: fmt.Sprintf("the message was sent to %[1]s, but %[1]s's answer was lost: %[2]s", c.name, reason(err)),
+		}
+	}
+	return &announce.Outcome{
+		Result: announce.Temporary, Reason: announce.ReasonNetwork,
+		Message: fmt.Sprintf("no connection to %s: %s", c.name, reason(err)),
+	}
+}
+
+// Advice about the administrator's list of hosts and networks.
+const (
+	AskForHost    = "Have the administrator add the host to the notifier's --allowed-webhook-hosts (Helm: notifier.allowedWebhookHosts)"
+	AskForNetwork = "If that is right, have the administrator add the network to the notifier's --allowed-webhook-hosts (Helm: notifier.allowedWebhookHosts)"
+)
+
+// reason returns the text of a net/http error without the URL that url.Error adds.
+func reason(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	return text.Truncate(err.Error(), 300)
+}

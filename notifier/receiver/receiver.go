@@ -1,0 +1,36 @@
+// Package receiver sends requests to receivers over HTTP, and reports honestly what became of each. The types of receivers share it: each of
+// them only renders messages and knows its receiver's own words.
+//
+// A receiver gets requests only at the addresses that package egress allows. Redirects are not followed, since that would send the secrets of
+// a receiver to another server. The package knows nothing about Kubernetes, retries, or what is new.
+package receiver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/scanner-operator/scanner-operator/pkg/egress"
+)
+
+// Address is what a receiver's Secret holds: where to send, and with which credentials. All of it is secret.
+type Address struct {
+	// Target is the URL of a webhook.
+	Target egress.Target
+	// Token is the bot token of a Slack app.
+	Token string
+}
+
+// Key identifies the address without showing it, for limits of the rate.
+func (a Address) Key() string {
+	key := a.Target.URL()
+	if key == "" {
+		key = a.Token
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// Secrets returns the texts that must not be shown.
+func (a Address) Secrets() []string {
+	return []string{a.Target.URL(), a.Token}
+}
