@@ -212,8 +212,10 @@ func (r *NotificationReconciler) settings(o *notificationScope, to destination) 
 
 // addressOf references a receiver's Secret in a namespace.
 func addressOf(namespace string, receiver v1alpha1.ClusterReceiver) announce.ReceiverRef {
-	slack := receiver.Slack
+	slack, webhook := receiver.Slack, receiver.Webhook
 	switch {
+	case webhook != nil:
+		return announce.ReceiverRef{Type: announce.ReceiverTypeWebhook, Namespace: namespace, SecretName: webhook.SecretRef.Name, SecretKey: "address"}
 	case slack == nil:
 		return announce.ReceiverRef{}
 	case slack.TokenSecretRef.Name != "":

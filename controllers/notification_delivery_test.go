@@ -34,6 +34,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 	receivers "github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/notifier/webhook"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
@@ -110,6 +111,7 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 		Receivers: map[string]notifier.Receiver{
 			announce.ReceiverTypeSlack:    shortDeadlinePoster{slack.NewPoster(network)},
 			announce.ReceiverTypeSlackApp: slack.NewApp(network, slackServer.URL+"/api"),
+			announce.ReceiverTypeWebhook:  webhook.NewPoster(network),
 		},
 		Budget: notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Clock: w.clock,

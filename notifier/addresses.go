@@ -5,14 +5,19 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -31,6 +36,25 @@ const maxTokenBytes = 1024
 
 // tokenPattern has no space and no line break, so that a token is one value of a header.
 var tokenPattern = regexp.MustCompile(`^xox[a-z](\.xox[a-z])?-[A-Za-z0-9.-]+$`)
+
+// Keys of a webhook's Secret beside that of its address. They are those of Flux' notification-controller
+// (https://fluxcd.io/flux/components/notification/providers).
+const (
+	webhookTokenKey   = "token"
+	webhookHeadersKey = "headers"
+)
+
+// Bounds of a webhook's own headers.
+const (
+	maxHeaders          = 16
+	maxHeaderValueBytes = 4096
+)
+
+// reservedHeaders are those that the notifier or HTTP itself sets.
+var reservedHeaders = []string{
+	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Idempotency-Key", "Keep-Alive", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade", "X-Signature",
+}
 
 // SecretAddresses reads receivers' addresses and credentials from Secrets, by name and for each delivery. It caches nothing.
 type SecretAddresses struct {
@@ -92,6 +116,15 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 	if address.Target, problem = a.target(value(ref.SecretKey)); problem != "" {
 		return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidURL, problem}
 	}
+	if ref.Type != announce.ReceiverTypeWebhook {
+		return address, nil
+	}
+	if address.Token = value(webhookTokenKey); len(address.Token) > maxTokenBytes {
+		return address, &invalidKey{webhookTokenKey, announce.ReasonInvalidToken, fmt.Sprintf("is longer than %d bytes", maxTokenBytes)}
+	}
+	if address.Headers, problem = parseHeaders(data[webhookHeadersKey]); problem != "" {
+		return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, problem}
+	}
 	return address, nil
 }
 
@@ -128,6 +161,27 @@ func (a *SecretAddresses) target(address string) (to egress.Target, problem stri
 			"with http:// before it in the notifier's --allowed-webhook-hosts (Helm: notifier.allowedWebhookHosts)"
 	}
 	return to, "holds a URL of a host that the notifier may not post to. " + receiver.AskForHost
+}
+
+// parseHeaders parses a map of header names to values, as YAML, or returns what is wrong with it. The text contains no value.
+func parseHeaders(text []byte) (headers map[string]string, problem string) {
+	if err := yaml.Unmarshal(text, &headers); err != nil {
+		return nil, "is not a map of header names to texts, such as \"Authorization: Bearer …\" (YAML)"
+	}
+	if len(headers) > maxHeaders {
+		return nil, fmt.Sprintf("has more than %d headers", maxHeaders)
+	}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		switch value := headers[name]; {
+		case !httpguts.ValidHeaderFieldName(name):
+			return nil, "has a name that no header can have"
+		case slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)):
+			return nil, fmt.Sprintf("has the header %s, which the notifier sets itself", http.CanonicalHeaderKey(name))
+		case len(value) > maxHeaderValueBytes || !httpguts.ValidHeaderFieldValue(value):
+			return nil, fmt.Sprintf("has a value that is too long or has control characters, for the header %.64q", name)
+		}
+	}
+	return headers, ""
 }
 
 // GrantCommands returns the kubectl commands that let a ServiceAccount read this one Secret and nothing else.

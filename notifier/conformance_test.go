@@ -1,8 +1,13 @@
 package notifier_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -15,11 +20,13 @@ import (
 	"testing"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
+	"github.com/scanner-operator/scanner-operator/notifier/webhook"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -44,6 +51,8 @@ type receiverType struct {
 	check func(t *testing.T, r request, d announce.Delivery)
 }
 
+const signingKey = "verysecretkey4"
+
 var receiverTypes = map[string]receiverType{
 	announce.ReceiverTypeSlack: {
 		ref:     announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "url"},
@@ -56,6 +65,14 @@ var receiverTypes = map[string]receiverType{
 		secret:  func(string) map[string]string { return map[string]string{"token": botToken} },
 		secrets: []string{botToken, "verysecrettoken3"},
 		accepts: `{"ok":true}`, fixedServer: true, check: checkSlack,
+	},
+	announce.ReceiverTypeWebhook: {
+		ref: announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "address"},
+		secret: func(server string) map[string]string {
+			return map[string]string{"address": server + "/hook/verysecretpath5?code=verysecretcode6", "token": signingKey, "headers": "Authorization: Bearer verysecretbearer7"}
+		},
+		secrets: []string{signingKey, "verysecretpath5", "verysecretcode6", "verysecretbearer7"},
+		check:   checkWebhook,
 	},
 }
 
@@ -71,6 +88,39 @@ func checkSlack(t *testing.T, r request, _ announce.Delivery) {
 	t.Helper()
 	for _, violation := range standin.Check(r.body) {
 		t.Errorf("Slack would not take the message, or we do not want it: %s %s", violation.Error, violation.Detail)
+	}
+}
+
+// checkWebhook checks what the page on receivers promises about requests to a webhook.
+func checkWebhook(t *testing.T, r request, d announce.Delivery) {
+	t.Helper()
+	mac := hmac.New(sha256.New, []byte(signingKey))
+	mac.Write(r.body)
+	want := map[string]string{
+		"Content-Type": "application/cloudevents+json; charset=utf-8", "Idempotency-Key": `"` + d.Message.ID + `"`,
+		"X-Signature": "sha256=" + hex.EncodeToString(mac.Sum(nil)), "Authorization": "Bearer verysecretbearer7", "User-Agent": "scanner-operator",
+	}
+	got := map[string]string{}
+	for name := range want {
+		got[name] = r.header.Get(name)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	if r.path != "/hook/verysecretpath5?code=verysecretcode6" {
+		t.Errorf("path %s, want that of the address", r.path)
+	}
+	var event cloudevents.Event
+	if err := json.Unmarshal(r.body, &event); err != nil {
+		t.Fatalf("not a CloudEvent: %v", err)
+	}
+	if err := event.Validate(); err != nil || event.ID() != d.Message.ID || event.Type() != webhook.EventType {
+		t.Errorf("event %s, error %v, want the message's ID", event, err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(event.Data()))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&webhook.Data{}); err != nil {
+		t.Errorf("data: %v", err)
 	}
 }
 
@@ -467,4 +517,52 @@ func TestContractHosts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWebhookSecret: each mistake in a webhook's Secret names its key and not its value.
+func TestWebhookSecret(t *testing.T) {
+	for name, tt := range map[string]struct {
+		key, value   string
+		reason, says string
+	}{
+		"no headers":        {"headers", "", "", ""},
+		"two headers":       {"headers", "X-A: verysecretbearer7\nX-B: b\n", "", ""},
+		"no signature":      {"token", "", "", ""},
+		"empty":             {"address", " \n", announce.ReasonInvalidURL, "key address of Secret team in namespace shop is empty"},
+		"no URL":            {"address", "verysecretpath5", announce.ReasonInvalidURL, "is not an https URL"},
+		"another scheme":    {"address", "ftp://example.com/verysecretpath5", announce.ReasonInvalidURL, "is not an https URL"},
+		"a user":            {"address", "https://verysecretpath5@example.com/", announce.ReasonInvalidURL, "user name"},
+		"too long":          {"address", "https://example.com/" + strings.Repeat("x", 2048), announce.ReasonInvalidURL, "too long"},
+		"a long token":      {"token", strings.Repeat("x", 1025), announce.ReasonInvalidToken, "key token of Secret team in namespace shop is longer than 1024 bytes"},
+		"no map":            {"headers", "verysecretbearer7", announce.ReasonInvalidToken, "key headers of Secret team in namespace shop is not a map"},
+		"a map of maps":     {"headers", "Authorization: {a: verysecretbearer7}", announce.ReasonInvalidToken, "is not a map"},
+		"a name with space": {"headers", "\"X A\": verysecretbearer7", announce.ReasonInvalidToken, "a name that no header can have"},
+		"a line break":      {"headers", "X-A: \"verysecretbearer7\\r\\nX-B: b\"", announce.ReasonInvalidToken, "control characters, for the header \"X-A\""},
+		"a long value":      {"headers", "X-A: " + strings.Repeat("x", 4097), announce.ReasonInvalidToken, "too long"},
+		"our signature":     {"headers", "x-signature: verysecretbearer7", announce.ReasonInvalidToken, "the header X-Signature, which the notifier sets itself"},
+		"another host":      {"headers", "Host: verysecretbearer7", announce.ReasonInvalidToken, "the header Host"},
+		"many headers":      {"headers", manyHeaders(), announce.ReasonInvalidToken, "more than 16 headers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newContract(t, announce.ReceiverTypeWebhook, newServer(t, "", httptest.NewTLSServer))
+			c.cluster.secrets["shop/team"][tt.key] = tt.value
+			got := c.deliver(delivery("1").Message)
+			if got.Reason != tt.reason || !strings.Contains(got.Message, tt.says) {
+				t.Errorf("outcome %+v, want the reason %q and %q", got, tt.reason, tt.says)
+			}
+			for _, r := range c.server.got() {
+				if _, signed := r.header["X-Signature"]; signed == (tt.key == "token") {
+					t.Errorf("the request is signed: %t", signed)
+				}
+			}
+		})
+	}
+}
+
+func manyHeaders() string {
+	var all strings.Builder
+	for i := range 17 {
+		fmt.Fprintf(&all, "X-%d: a\n", i)
+	}
+	return all.String()
 }

@@ -265,7 +265,7 @@ func (s *Server) recordOutcome(d announce.Delivery, start time.Time, o announce.
 	return o
 }
 
-// redact removes an address or a token from a text, whole and in parts. No text should contain it; this is the last safeguard.
+// redact removes an address, a token or a header's value from a text, whole and in parts. No text should contain it; this is the last safeguard.
 func redact(text, secret string) string {
 	const hidden = "(hidden)"
 	if isLongEnough(secret) {
@@ -275,8 +275,8 @@ func redact(text, secret string) string {
 	if isURL {
 		_, path, _ = strings.Cut(path, "/")
 	} else {
-		// A token consists of parts: xoxb-, numbers, and the secret at the end.
-		path = strings.ReplaceAll(secret, "-", "/")
+		// A token consists of parts: xoxb-, numbers, and the secret at the end. So does a header: Bearer and the token.
+		path = strings.NewReplacer("-", "/", " ", "/").Replace(secret)
 	}
 	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return strings.ContainsRune("/?&=#", r) }) {
 		if isLongEnough(part) && !isPathWord.MatchString(part) {

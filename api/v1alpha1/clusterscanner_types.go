@@ -56,7 +56,6 @@ type ClusterScannerSpec struct {
 }
 
 // ClusterReceiver is a destination of a ClusterScanner's messages. Its Secrets are in the operator's namespace.
-// +kubebuilder:validation:XValidation:rule="has(self.slack)",message="a receiver needs slack, the only kind there is so far"
 // +kubebuilder:validation:XValidation:rule="!has(self.allowedChannels) || has(self.slack) && has(self.slack.tokenSecretRef)",message="allowedChannels needs slack.tokenSecretRef: a webhook has one fixed channel"
 type ClusterReceiver struct {
 	Receiver `json:",inline"`

@@ -330,7 +330,7 @@ const (
 )
 
 // Receiver is a destination of messages.
-// +kubebuilder:validation:XValidation:rule="has(self.slack)",message="a receiver needs slack, the only kind there is so far"
+// +kubebuilder:validation:XValidation:rule="has(self.slack) != has(self.webhook)",message="a receiver needs either slack or webhook"
 type Receiver struct {
 	// name identifies the receiver within the Scanner. The operator records under this name what it has announced to the receiver.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -342,6 +342,10 @@ type Receiver struct {
 	// slack posts to a Slack incoming webhook, or as a Slack app.
 	// +optional
 	Slack *SlackReceiver `json:"slack,omitempty"`
+
+	// webhook posts each message as a CloudEvent to a URL.
+	// +optional
+	Webhook *WebhookReceiver `json:"webhook,omitempty"`
 
 	// minSeverity is the lowest severity that is announced. A vulnerability that is known to be exploited is always announced.
 	// +kubebuilder:default=High
@@ -422,6 +426,16 @@ type SlackReceiver struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([CG][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$')",message="must be the channel's ID, such as C0123456789, or its name with #, such as #security"
 	// +optional
 	Channel string `json:"channel,omitempty"`
+}
+
+// WebhookReceiver posts each message as a CloudEvent (https://cloudevents.io) of the type io.scanner-operator.changes.v1.
+type WebhookReceiver struct {
+	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its key "address" holds the https URL, whose
+	// host the administrator allows. Its optional key "token" signs the requests: the header X-Signature is "sha256=" and the HMAC-SHA256 of the
+	// body in hexadecimal digits. Its optional key "headers" holds further headers, as a YAML map of names to texts. The notifier needs
+	// permission to read this one Secret.
+	// +required
+	SecretRef SecretReference `json:"secretRef,omitzero"`
 }
 
 // SecretKeyReference names one key of a Secret in the same namespace.

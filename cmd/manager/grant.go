@@ -28,6 +28,7 @@ var secretCommands = map[string][]string{
 	forNotifier: {
 		"create secret generic %s --from-literal=url=https://hooks.slack.com/services/…   # a Slack webhook",
 		"create secret generic %s --from-literal=token=xoxb-…                             # a Slack app",
+		"create secret generic %s --from-literal=address=https://… --from-literal=token=… # a webhook",
 	},
 	forManager: {
 		`create secret generic %s --from-literal=key="$key"                               # Clair's pre-shared key`,
@@ -66,7 +67,7 @@ func parseGrant(args []string) (grant, error) {
 	flags.StringVar(&g.namespace, "namespace", "", "namespace of the Secret: that of the Scanner; for a ClusterScanner, the operator's own")
 	flags.StringVar(&g.secret, "secret", "", "name of the Secret")
 	readers := flags.String("for", forNotifier,
-		"who reads the Secret: notifier (Slack, Clair's webhooks), manager (Clair's key, pull secrets for Clair), or manager,notifier")
+		"who reads the Secret: notifier (Slack, webhooks, Clair's webhooks), manager (Clair's key, pull secrets for Clair), or manager,notifier")
 	flags.StringVar(&g.operatorNamespace, "operator-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), defaultNamespace),
 		"the operator's own namespace (default $POD_NAMESPACE, else "+defaultNamespace+")")
 	manager := flags.String("service-account", cmp.Or(os.Getenv("SERVICE_ACCOUNT"), managerName),

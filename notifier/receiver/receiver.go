@@ -8,6 +8,8 @@ package receiver
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"slices"
 
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
 )
@@ -16,8 +18,10 @@ import (
 type Address struct {
 	// Target is the URL of a webhook.
 	Target egress.Target
-	// Token is the bot token of a Slack app.
+	// Token is the bot token of a Slack app, or the key that signs the requests to a webhook; empty for none.
 	Token string
+	// Headers are sent with each request to a webhook.
+	Headers map[string]string
 }
 
 // Key identifies the address without showing it, for limits of the rate.
@@ -32,5 +36,5 @@ func (a Address) Key() string {
 
 // Secrets returns the texts that must not be shown.
 func (a Address) Secrets() []string {
-	return []string{a.Target.URL(), a.Token}
+	return append([]string{a.Target.URL(), a.Token}, slices.Sorted(maps.Values(a.Headers))...)
 }

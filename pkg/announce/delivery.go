@@ -32,6 +32,8 @@ const (
 	ReceiverTypeSlack = "slack"
 	// ReceiverTypeSlackApp is a Slack app that posts with chat.postMessage, and can reply in threads.
 	ReceiverTypeSlackApp = "slackApp"
+	// ReceiverTypeWebhook is any server that accepts CloudEvents.
+	ReceiverTypeWebhook = "webhook"
 )
 
 // hasThreads reports whether messages to the receiver can be replies to earlier ones.
@@ -112,7 +114,7 @@ const (
 	ReasonSecretNotFound  = "SecretNotFound"      // the Secret or its key is missing
 	ReasonSecretForbidden = "SecretForbidden"     // the namespace has no RoleBinding that lets the notifier read it
 	ReasonInvalidURL      = "InvalidURL"          // not an https URL, or a host or an address that the notifier may not post to
-	ReasonInvalidToken    = "InvalidToken"        // the Secret holds no token of a Slack app
+	ReasonInvalidToken    = "InvalidToken"        // the Secret holds no token of a Slack app, or unusable credentials for a webhook
 	ReasonReceiverRefused = "ReceiverRefused"     // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
 	ReasonReceiverLimited = "ReceiverLimited"     // 429, 503 with Retry-After, or the notifier's own budget
 	ReasonReceiverFailed  = "ReceiverFailed"      // 5xx

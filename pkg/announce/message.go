@@ -115,7 +115,7 @@ type Section struct {
 	References []string `json:"references,omitempty"`
 	// Workloads that run it, such as "Deployment shop/api", at most ten. MoreWorkloads is the number of further ones. WorkloadNamespaces is
 	// the number of namespaces of all of them; 0 counts as 1.
-	Workloads          []string `json:"workloads"`
+	Workloads          []string `json:"workloads,omitempty"`
 	MoreWorkloads      int      `json:"moreWorkloads,omitempty"`
 	WorkloadNamespaces int      `json:"workloadNamespaces,omitempty"`
 	// FirstTime is true if the repository is new to the receiver. Its section then gives totals and the worst findings, not each finding as
@@ -128,7 +128,7 @@ type Section struct {
 	MoreActions int            `json:"moreActions,omitempty"`
 	// Items are findings: first those of Actions, then those without a fix, at last fixed ones, the worst of each first. MoreItems counts those
 	// left out.
-	Items     []Item `json:"items"`
+	Items     []Item `json:"items,omitempty"`
 	MoreItems int    `json:"moreItems,omitempty"`
 }
 
@@ -149,7 +149,7 @@ type UpdateAction struct {
 	MoreVersions int      `json:"moreVersions,omitempty"`
 	// Fixes are versions to update to, the one that ends the most urgent findings first, at most two. Ends counts the findings that any version
 	// ends.
-	Fixes []Fix          `json:"fixes"`
+	Fixes []Fix          `json:"fixes,omitempty"`
 	Ends  finding.Counts `json:"ends"`
 	// AtLeast is true if there were too many findings to count all that the update ends.
 	AtLeast bool `json:"atLeast,omitempty"`
