@@ -212,8 +212,10 @@ func (r *NotificationReconciler) settings(o *notificationScope, to destination) 
 
 // addressOf references a receiver's Secret in a namespace.
 func addressOf(namespace string, receiver v1alpha1.ClusterReceiver) announce.ReceiverRef {
-	slack, webhook := receiver.Slack, receiver.Webhook
+	slack, webhook, teams := receiver.Slack, receiver.Webhook, receiver.Teams
 	switch {
+	case teams != nil:
+		return announce.ReceiverRef{Type: announce.ReceiverTypeTeams, Namespace: namespace, SecretName: teams.SecretRef.Name, SecretKey: "address"}
 	case webhook != nil:
 		return announce.ReceiverRef{Type: announce.ReceiverTypeWebhook, Namespace: namespace, SecretName: webhook.SecretRef.Name, SecretKey: "address"}
 	case slack == nil:

@@ -74,6 +74,14 @@ var receiverTypes = map[string]receiverType{
 		secrets: []string{signingKey, "verysecretpath5", "verysecretcode6", "verysecretbearer7"},
 		check:   checkWebhook,
 	},
+	announce.ReceiverTypeTeams: {
+		ref: announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "address"},
+		secret: func(server string) map[string]string {
+			return map[string]string{"address": server + "/workflows/verysecretpath5/triggers/manual/paths/invoke?sig=verysecretcode6"}
+		},
+		secrets: []string{"verysecretpath5", "verysecretcode6"},
+		check:   checkTeams,
+	},
 }
 
 // request is a request that the server got.
@@ -121,6 +129,62 @@ func checkWebhook(t *testing.T, r request, d announce.Delivery) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&webhook.Data{}); err != nil {
 		t.Errorf("data: %v", err)
+	}
+}
+
+// checkTeams checks the limits of Teams, and that a card has only text and links.
+func checkTeams(t *testing.T, r request, _ announce.Delivery) {
+	t.Helper()
+	if len(r.body) > 28_000 {
+		t.Errorf("the card has %d bytes, more than Teams takes", len(r.body))
+	}
+	var message struct {
+		Type        string
+		Attachments []struct {
+			ContentType string
+			Content     struct {
+				Schema       string `json:"$schema"`
+				Type         string
+				Version      string
+				FallbackText string
+				MSTeams      struct{ Width string }
+				Body         []struct {
+					Type      string
+					Spacing   string
+					Separator bool
+					Inlines   []struct {
+						Type, Text, Size, Weight, FontType string
+						IsSubtle                           bool
+						SelectAction                       *struct{ Type, URL string }
+					}
+				}
+			}
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(r.body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&message); err != nil {
+		t.Fatalf("not the body of a card: %v", err)
+	}
+	if message.Type != "message" || len(message.Attachments) != 1 || message.Attachments[0].ContentType != "application/vnd.microsoft.card.adaptive" {
+		t.Fatalf("the message is %+v, want one card", message)
+	}
+	card := message.Attachments[0].Content
+	if card.Type != "AdaptiveCard" || card.FallbackText == "" || len(card.Body) < 2 {
+		t.Errorf("the card is %+v, want a title and a sender at least", card)
+	}
+	for _, block := range card.Body {
+		if block.Type != "RichTextBlock" || len(block.Inlines) == 0 {
+			t.Errorf("the block %+v has no text", block)
+		}
+		for _, run := range block.Inlines {
+			if run.Type != "TextRun" || run.Text == "" {
+				t.Errorf("the run %+v has no text", run)
+			}
+			if to := run.SelectAction; to != nil && (to.Type != "Action.OpenUrl" || !strings.HasPrefix(to.URL, "https://")) {
+				t.Errorf("a link leads to %+v", to)
+			}
+		}
 	}
 }
 

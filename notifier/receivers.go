@@ -5,6 +5,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/notifier/teams"
 	"github.com/scanner-operator/scanner-operator/notifier/webhook"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
@@ -26,6 +27,7 @@ var factories = map[string]func(Network) Receiver{
 	announce.ReceiverTypeSlack:    func(n Network) Receiver { return slack.NewPoster(n.Network) },
 	announce.ReceiverTypeSlackApp: func(n Network) Receiver { return slack.NewApp(n.Network, n.SlackAPI) },
 	announce.ReceiverTypeWebhook:  func(n Network) Receiver { return webhook.NewPoster(n.Network) },
+	announce.ReceiverTypeTeams:    func(n Network) Receiver { return teams.NewPoster(n.Network) },
 }
 
 // NewReceivers returns one receiver of each type, by announce.ReceiverRef.Type.

@@ -330,7 +330,7 @@ const (
 )
 
 // Receiver is a destination of messages.
-// +kubebuilder:validation:XValidation:rule="has(self.slack) != has(self.webhook)",message="a receiver needs either slack or webhook"
+// +kubebuilder:validation:XValidation:rule="[has(self.slack), has(self.webhook), has(self.teams)].exists_one(is, is)",message="a receiver needs exactly one of slack, webhook and teams"
 type Receiver struct {
 	// name identifies the receiver within the Scanner. The operator records under this name what it has announced to the receiver.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -346,6 +346,10 @@ type Receiver struct {
 	// webhook posts each message as a CloudEvent to a URL.
 	// +optional
 	Webhook *WebhookReceiver `json:"webhook,omitempty"`
+
+	// teams posts each message to Microsoft Teams, as an Adaptive Card.
+	// +optional
+	Teams *TeamsReceiver `json:"teams,omitempty"`
 
 	// minSeverity is the lowest severity that is announced. A vulnerability that is known to be exploited is always announced.
 	// +kubebuilder:default=High
@@ -434,6 +438,15 @@ type WebhookReceiver struct {
 	// host the administrator allows. Its optional key "token" signs the requests: the header X-Signature is "sha256=" and the HMAC-SHA256 of the
 	// body in hexadecimal digits. Its optional key "headers" holds further headers, as a YAML map of names to texts. The notifier needs
 	// permission to read this one Secret.
+	// +required
+	SecretRef SecretReference `json:"secretRef,omitzero"`
+}
+
+// TeamsReceiver posts each message as an Adaptive Card to a Workflow of Microsoft Teams.
+type TeamsReceiver struct {
+	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its key "address" holds the URL of a Workflow
+	// that begins with "When a Teams webhook request is received". The administrator allows its host. The notifier needs permission to read this
+	// one Secret.
 	// +required
 	SecretRef SecretReference `json:"secretRef,omitzero"`
 }

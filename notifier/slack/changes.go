@@ -36,7 +36,7 @@ func (m *message) changes(d announce.Message) {
 	below.section(namespaces("*First scan of these namespaces*", d.JoinedNamespaces, max(0, d.MoreJoinedNamespaces)))
 	below.notices(d)
 	drafts, hidden := draftsOf(d)
-	drafts, cut := layOut(drafts, maxTotalText-m.size-below.size-len(footer(d))-leftOutReserve)
+	drafts, cut := layOut(drafts, m.limit-m.size-below.size-len(footer(d))-leftOutReserve)
 	for _, dr := range drafts {
 		m.section(dr.text())
 	}

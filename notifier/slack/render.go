@@ -26,13 +26,13 @@ const (
 )
 
 // Render returns the Slack message for d.
-func Render(d announce.Message) *slackapi.WebhookMessage {
+func Render(d announce.Message) *slackapi.WebhookMessage { return RenderWithin(d, maxTotalText) }
+
+// RenderWithin returns the Slack message for d, for a receiver with less room: findings have at most limit bytes of text together with the title,
+// notices and namespaces. What does not fit is counted. The limit is at most that of Render.
+func RenderWithin(d announce.Message, limit int) *slackapi.WebhookMessage {
 	d = d.WithActions()
-	m := &message{}
-	m.fallback = fallback(d)
-	m.size = len(m.fallback)
-	m.linkedTitle(d)
-	m.context(sender(d))
+	m := newMessage(d, limit)
 	m.context(unconfirmed(d.Unconfirmed))
 	if d.Kind == announce.KindChanges {
 		m.changes(d)
@@ -40,6 +40,27 @@ func Render(d announce.Message) *slackapi.WebhookMessage {
 		m.summary(d)
 	}
 	m.context(footer(d))
+	return m.encode()
+}
+
+// RenderTitle returns a message with the title of d and where to read the rest.
+func RenderTitle(d announce.Message) *slackapi.WebhookMessage {
+	m := newMessage(d, maxTotalText)
+	m.section("This message is too long to be shown here.")
+	m.context(footer(d))
+	return m.encode()
+}
+
+// newMessage returns a message with the title and the sender.
+func newMessage(d announce.Message, limit int) *message {
+	m := &message{fallback: fallback(d), limit: limit}
+	m.size = len(m.fallback)
+	m.linkedTitle(d)
+	m.context(sender(d))
+	return m
+}
+
+func (m *message) encode() *slackapi.WebhookMessage {
 	no := false
 	return &slackapi.WebhookMessage{
 		Text: m.fallback,
@@ -53,8 +74,8 @@ func Render(d announce.Message) *slackapi.WebhookMessage {
 type message struct {
 	fallback string
 	blocks   []slackapi.Block
-	// size is the length of all texts so far, in bytes.
-	size int
+	// size is the length of all texts so far, in bytes. limit bounds it while findings are added.
+	size, limit int
 }
 
 func (m *message) header(text string) {

@@ -32,7 +32,7 @@ func (m *message) summary(d announce.Message) {
 	if len(parts.noFix) > 0 {
 		drafts = append(drafts, &draft{title: "*No fix yet*", lines: linesOf(parts.noFix, func(i announce.Item) string { return noFixLine(d, i) })})
 	}
-	drafts, _ = layOut(drafts, maxTotalText-m.size-below.size-len(footer(d))-leftOutReserve)
+	drafts, _ = layOut(drafts, m.limit-m.size-below.size-len(footer(d))-leftOutReserve)
 	for _, dr := range drafts {
 		m.section(dr.text())
 	}

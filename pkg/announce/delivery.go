@@ -34,6 +34,8 @@ const (
 	ReceiverTypeSlackApp = "slackApp"
 	// ReceiverTypeWebhook is any server that accepts CloudEvents.
 	ReceiverTypeWebhook = "webhook"
+	// ReceiverTypeTeams is the webhook of a Workflow of Microsoft Teams.
+	ReceiverTypeTeams = "teams"
 )
 
 // hasThreads reports whether messages to the receiver can be replies to earlier ones.

@@ -1,0 +1,123 @@
+package teams
+
+import (
+	"encoding/json"
+	"strings"
+
+	slackapi "github.com/slack-go/slack"
+
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+)
+
+// maxBytes bounds a card. Teams refuses messages of more than 28 KB
+// (https://learn.microsoft.com/microsoftteams/limits-specifications-teams#chat).
+const maxBytes = 27 << 10
+
+// textLimits are the bytes of text to try, until a card is within maxBytes: each run of text takes some 60 bytes more in a card.
+var textLimits = []int{12_000, 8_000, 5_000, 3_000}
+
+// payload is the body of a request to a Workflow (https://learn.microsoft.com/connectors/teams/#microsoft-teams-webhook).
+type payload struct {
+	Type        string       `json:"type"`
+	Attachments []attachment `json:"attachments"`
+}
+
+type attachment struct {
+	ContentType string `json:"contentType"`
+	Content     card   `json:"content"`
+}
+
+// card is an Adaptive Card (https://adaptivecards.io/explorer/AdaptiveCard.html). Text is in runs alone: Teams applies no Markdown to them.
+type card struct {
+	Schema       string            `json:"$schema"`
+	Type         string            `json:"type"`
+	Version      string            `json:"version"`
+	FallbackText string            `json:"fallbackText,omitempty"`
+	MSTeams      map[string]string `json:"msteams"`
+	Body         []line            `json:"body"`
+}
+
+// line is a RichTextBlock with one line of text.
+type line struct {
+	Type      string `json:"type"`
+	Inlines   []run  `json:"inlines"`
+	Spacing   string `json:"spacing,omitempty"`
+	Separator bool   `json:"separator,omitempty"`
+}
+
+// run is a TextRun.
+type run struct {
+	Type         string   `json:"type"`
+	Text         string   `json:"text"`
+	Size         string   `json:"size,omitempty"`
+	Weight       string   `json:"weight,omitempty"`
+	FontType     string   `json:"fontType,omitempty"`
+	IsSubtle     bool     `json:"isSubtle,omitempty"`
+	SelectAction *openURL `json:"selectAction,omitempty"`
+}
+
+type openURL struct {
+	Type string `json:"type"`
+	URL  string `json:"url"`
+}
+
+// Render returns the body of the request for a message, within maxBytes. The words are those of Slack's message: the card has as much of it as
+// fits, and counts the rest as Slack's message does.
+func Render(m announce.Message) ([]byte, error) {
+	var body []byte
+	for _, limit := range textLimits {
+		var err error
+		if body, err = json.Marshal(payloadOf(slack.RenderWithin(m, limit))); err != nil || len(body) <= maxBytes {
+			return body, err
+		}
+	}
+	// Notices and names can be too long even without findings.
+	return json.Marshal(payloadOf(slack.RenderTitle(m)))
+}
+
+func payloadOf(m *slackapi.WebhookMessage) payload {
+	c := card{
+		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4", FallbackText: plain(m.Text),
+		MSTeams: map[string]string{"width": "Full"},
+	}
+	separator := false
+	for _, block := range m.Blocks.BlockSet {
+		var lines []line
+		switch block := block.(type) {
+		case *slackapi.DividerBlock:
+			separator = true
+			continue
+		case *slackapi.HeaderBlock:
+			lines = []line{{Inlines: []run{{Text: block.Text.Text, Size: "Large", Weight: "Bolder"}}}}
+		case *slackapi.SectionBlock:
+			lines = linesOf(block.Text.Text, run{})
+		case *slackapi.ContextBlock:
+			for _, element := range block.ContextElements.Elements {
+				if text, isText := element.(*slackapi.TextBlockObject); isText {
+					lines = append(lines, linesOf(text.Text, run{Size: "Small", IsSubtle: true})...)
+				}
+			}
+		}
+		for i := range lines {
+			if i > 0 {
+				lines[i].Spacing = "None"
+			}
+		}
+		if len(lines) > 0 {
+			lines[0].Separator, separator = separator, false
+		}
+		c.Body = append(c.Body, lines...)
+	}
+	for i := range c.Body {
+		c.Body[i].Type = "RichTextBlock"
+		for j := range c.Body[i].Inlines {
+			c.Body[i].Inlines[j].Type = "TextRun"
+		}
+	}
+	return payload{Type: "message", Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}}}
+}
+
+var unescaper = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&", ":warning:", "⚠")
+
+func plain(mrkdwn string) string { return unescaper.Replace(mrkdwn) }

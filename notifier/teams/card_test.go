@@ -1,0 +1,123 @@
+package teams
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+var update = flag.Bool("update", false, "write the golden file: go test ./notifier/teams -update")
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// message is a message with a link, an update, a command and a notice.
+func message() announce.Message {
+	return announce.Message{
+		ID: "1", Kind: announce.KindChanges, Namespace: "shop", Scanner: "default", CreatedAt: noon, ReadMore: "kubectl get imagescans",
+		Totals: finding.Counts{Critical: 1, Fixable: 1, KnownExploited: 1}, Changes: map[diff.Change]int{diff.ChangeNew: 1}, Images: 1,
+		Sections: []announce.Section{{
+			Repository: "registry.example.com/shop/web", References: []string{"1.4"}, Workloads: []string{"Deployment shop/web"},
+			Totals: finding.Counts{Critical: 1, Fixable: 1, KnownExploited: 1},
+			Actions: []announce.UpdateAction{{
+				Repository: "registry.example.com/shop/web", Workloads: []string{"Deployment shop/web"}, Package: "lib<b>", Versions: []string{"3.0.11-1"},
+				Fixes: []announce.Fix{{Version: "3.0.13-1", Findings: 1}}, Ends: finding.Counts{Critical: 1, Fixable: 1, KnownExploited: 1}, Items: 1,
+			}},
+			Items: []announce.Item{{
+				Change: diff.ChangeNew, ID: "CVE-2026-0001", Severity: finding.Critical, SeverityBefore: finding.Critical, Package: "lib<b>", Version: "3.0.11-1",
+				FixedIn: "3.0.13-1", KnownExploited: true, URL: "https://security-tracker.debian.org/tracker/CVE-2026-0001?a=b&c=d",
+			}},
+		}},
+		Notices: []announce.Notice{{ID: "data", Kind: announce.NoticeDataOutdated, Since: noon}},
+	}
+}
+
+// TestCard compares a whole card with a golden file.
+func TestCard(t *testing.T) {
+	const golden = "testdata/card.golden.json"
+	text, err := Render(message())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, text, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	pretty.WriteString("\n")
+	if *update {
+		if err := os.WriteFile(golden, pretty.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), pretty.String()); diff != "" {
+		t.Errorf("the card has changed (-want +got); if that is right, run go test ./notifier/teams -update\n%s", diff)
+	}
+}
+
+// TestLongCards: a card stays within the limit of Teams, and counts what it leaves out. A card without room for anything says so.
+func TestLongCards(t *testing.T) {
+	m := message()
+	section := m.Sections[0]
+	for range 9 {
+		item := section.Items[0]
+		section.Items, section.Actions[0].Items = append(section.Items, item), section.Actions[0].Items+1
+	}
+	section.Actions[0].Ends, section.Totals = finding.Counts{Critical: 10, Fixable: 10}, finding.Counts{Critical: 10, Fixable: 10}
+	m.Sections = []announce.Section{section, section, section, section, section, section, section, section}
+	for name, tt := range map[string]struct {
+		change func(*announce.Message)
+		want   string
+	}{
+		"many findings": {func(*announce.Message) {}, "more"},
+		"long notices": {func(m *announce.Message) {
+			notice := announce.Notice{Kind: announce.NoticeImagesFailed, Detail: strings.Repeat("\"<", 350), Examples: []string{strings.Repeat("<", 300)}}
+			m.Notices = []announce.Notice{notice, notice, notice, notice, notice, notice, notice, notice}
+			namespace := announce.NamespaceSummary{Namespace: strings.Repeat("<", 60), Actions: section.Actions}
+			m.JoinedNamespaces = []announce.NamespaceSummary{namespace, namespace, namespace, namespace, namespace}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			long := m
+			tt.change(&long)
+			text, err := Render(long)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(text) > 28_000 || !strings.Contains(string(text), tt.want) {
+				t.Errorf("a card of %d bytes, want at most 28000 and %q in it:\n%s", len(text), tt.want, text)
+			}
+		})
+	}
+	text, err := json.Marshal(payloadOf(slack.RenderTitle(m)))
+	if err != nil || !strings.Contains(string(text), "too long to be shown") || len(text) > maxBytes/4 {
+		t.Errorf("error %v, the shortest card is %s", err, text)
+	}
+}
+
+// TestRuns: bold text, code and links of mrkdwn become runs, and nothing else has a meaning.
+func TestRuns(t *testing.T) {
+	link := &openURL{Type: "Action.OpenUrl", URL: "https://example.com/?a=b&c=d"}
+	want := []line{
+		{Inlines: []run{{Text: "a & b "}, {Text: "bold ", Weight: "Bolder"}, {Text: "CVE-1", Weight: "Bolder", SelectAction: link}, {Text: " _c_ [d](https://evil.example)"}}},
+		{Inlines: []run{{Text: "\u00a0"}}},
+		{Inlines: []run{{Text: "run "}, {Text: "kubectl get *<pods>*", FontType: "Monospace"}}},
+	}
+	got := linesOf("a &amp; b *bold <https://example.com/?a=b&amp;c=d|CVE-1>* _c_ [d](https://evil.example)\n\nrun `kubectl get *&lt;pods&gt;*`", run{})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,51 @@
+// Package teams renders messages as Adaptive Cards, and posts them to a Workflow of Microsoft Teams.
+//
+// The words and the bounds of a card are those of package slack. Whatever names an image contains, a card stays within the limit of Teams,
+// mentions nobody, and links only to https URLs. The package knows nothing about Secrets, retries, or what is new.
+package teams
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+)
+
+// Poster posts messages to the webhooks of Workflows. It is safe for concurrent use.
+type Poster struct {
+	client *receiver.Client
+}
+
+// NewPoster returns a Poster.
+func NewPoster(network receiver.Network) *Poster {
+	return &Poster{client: receiver.NewClient("Teams", network)}
+}
+
+// Post sends a message, once, within receiver.Timeout. The outcome contains nothing of the address.
+func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
+	defer cancel()
+	body, err := Render(d.Message)
+	if err != nil {
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
+	}
+	answer, none := p.client.Post(ctx, to.Target, http.Header{"Content-Type": {"application/json"}}, body)
+	if none != nil {
+		return *none
+	}
+	return p.client.Outcome(answer, string(answer.Body), adviceFor(answer.Status))
+}
+
+// adviceFor tells the user what to do about a status.
+func adviceFor(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "the workflow must begin with \"When a Teams webhook request is received\" and post the card of the request"
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "the workflow must accept requests of anyone, or the signature in its URL was replaced: copy the URL again into the Secret"
+	case http.StatusNotFound, http.StatusGone:
+		return "the workflow was deleted or switched off: create one again in Teams and put its URL into the Secret"
+	}
+	return ""
+}
