@@ -25,8 +25,8 @@ type Store struct {
 	// DSNFile is the absolute path of the file with the data source name, which has the password. It comes from a Secret that is mounted,
 	// and is read again for each new connection. Default /etc/scanner-operator/store/dsn.
 	DSNFile string `json:"dsnFile,omitempty"`
-	// MaxConnections is the maximum number of connections to the server, 2 to 1000. Default 10. A manager that starts uses two more while
-	// it migrates the store.
+	// MaxConnections is the maximum number of connections to the server, 3 to 1000: one writes, and a list that is exported has one for itself.
+	// Default 10. A manager that starts uses two more while it migrates the store.
 	MaxConnections int `json:"maxConnections,omitempty"`
 	// TLS configures the connections to the server. They are encrypted and the server's certificate and name are verified, unless the data
 	// source name says otherwise.
@@ -64,7 +64,7 @@ func (s Store) validate(errs *fieldErrors) {
 		errs.check(s.TLS.CAFile == "", "store.tls.caFile", only)
 	case PostgreSQL, MySQL:
 		errs.check(filepath.IsAbs(s.DSNFile), "store.dsnFile", "must be the absolute path of a file, not a data source name itself")
-		errs.checkRange("store.maxConnections", s.MaxConnections, 2, 1000)
+		errs.checkRange("store.maxConnections", s.MaxConnections, 3, 1000)
 		errs.check(s.TLS.CAFile == "" || filepath.IsAbs(s.TLS.CAFile), "store.tls.caFile", "must be the absolute path of a file")
 	default:
 		errs.add("store.type", "must be SQLite, PostgreSQL or MySQL")

@@ -27,7 +27,8 @@ type Server struct {
 	// CAFile is a file with the certificates of the authorities that may sign the server's certificate, in PEM; empty for the well-known
 	// ones. It is read for each connection.
 	CAFile string
-	// MaxConnections bounds the connections to the server: one of them writes, the others read. At least 2.
+	// MaxConnections bounds the connections to the server: one of them writes, the others read. At least 2, and 3 for a store with snapshots
+	// (InSnapshot), of which each takes one that reads.
 	MaxConnections int
 
 	// silence replaces answerTimeout if it is not zero.

@@ -143,11 +143,58 @@ func (s *Store) execCounted(ctx context.Context, action, statement string, args 
 	return changed, err
 }
 
-// read runs work on a consistent snapshot of the store. A single statement is a consistent read without it: queryRow and queryRows.
+// read runs work on a consistent snapshot of the store: that of InSnapshot if ctx is of one. A single statement is a consistent read without it:
+// queryRow and queryRows.
 func (s *Store) read(ctx context.Context, action string, work func(context.Context, query) error) error {
 	return s.call(ctx, "read", action, func(ctx context.Context) error {
-		return s.transact(ctx, s.reader, &sql.TxOptions{ReadOnly: true, Isolation: s.dialect.Snapshot}, func(ctx context.Context, tx *session) error { return work(ctx, tx) })
+		if tx := s.snapshotOf(ctx); tx != nil {
+			return work(ctx, tx)
+		}
+		return s.snapshot(ctx, func(ctx context.Context, tx *session) error { return work(ctx, tx) })
 	})
+}
+
+// InSnapshot runs work with a context in which every read of the store sees the same snapshot. The calls in work must follow each other. The
+// snapshot takes a connection, and what others write meanwhile takes more space than usual, so ctx bounds its time. It returns the error of work,
+// or that of the store if there is no snapshot.
+func (s *Store) InSnapshot(ctx context.Context, work func(context.Context) error) error {
+	const action = "begin a snapshot"
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("store %s: %s: %w", s.path, action, err)
+	}
+	defer done()
+	var failed error
+	err = s.snapshot(ctx, func(ctx context.Context, tx *session) error {
+		failed = work(context.WithValue(ctx, snapshotKey{s}, tx))
+		return nil
+	})
+	if err != nil {
+		return s.wrapError(ctx, action, err)
+	}
+	return failed
+}
+
+// snapshotKey is the key of the transaction that the context of InSnapshot has.
+type snapshotKey struct{ of *Store }
+
+// snapshotOf returns the transaction of InSnapshot that a context is of; nil if it is of none.
+func (s *Store) snapshotOf(ctx context.Context) *session {
+	tx, _ := ctx.Value(snapshotKey{s}).(*session)
+	return tx
+}
+
+// snapshot runs work in a transaction that reads.
+func (s *Store) snapshot(ctx context.Context, work func(context.Context, *session) error) error {
+	return s.transact(ctx, s.reader, &sql.TxOptions{ReadOnly: true, Isolation: s.dialect.Snapshot}, work)
+}
+
+// single runs a single statement that reads: in the snapshot that ctx is of, and else on a connection of its own.
+func (s *Store) single(ctx context.Context, run func(query) error) error {
+	if tx := s.snapshotOf(ctx); tx != nil {
+		return run(tx)
+	}
+	return s.retryLost(func() error { return run(s.reading()) })
 }
 
 // singleRow is a statement that selects at most one row.
@@ -166,8 +213,8 @@ func (s *Store) queryRow(ctx context.Context, action, statement string, args ...
 // Scan runs the statement and reads its row. It returns ErrNotFound if there is no row.
 func (r singleRow) Scan(into ...any) error {
 	return r.store.call(r.ctx, "read", r.action, func(ctx context.Context) error {
-		return r.store.retryLost(func() error {
-			return orNotFound(r.store.reading().QueryRowContext(ctx, r.statement, r.args...).Scan(into...))
+		return r.store.single(ctx, func(q query) error {
+			return orNotFound(q.QueryRowContext(ctx, r.statement, r.args...).Scan(into...))
 		})
 	})
 }
@@ -175,8 +222,8 @@ func (r singleRow) Scan(into ...any) error {
 // queryRows reads all rows of one statement.
 func queryRows[T any](ctx context.Context, s *Store, action, statement string, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
 	err = s.call(ctx, "read", action, func(ctx context.Context) error {
-		return s.retryLost(func() (err error) {
-			all, err = collect(ctx, s.reading(), statement, args, scan)
+		return s.single(ctx, func(q query) (err error) {
+			all, err = collect(ctx, q, statement, args, scan)
 			return err
 		})
 	})

@@ -35,7 +35,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"proxy: {httpsProxy: 'proxy:3128'}":                     "/proxy/httpsProxy",
 		"store: {size: big}":                                    "/store/size",
 		"store: {type: Oracle}":                                 "/store/type",
-		"store: {type: PostgreSQL, maxConnections: 1}":          "/store/maxConnections",
+		"store: {type: PostgreSQL, maxConnections: 2}":          "/store/maxConnections",
 		"store: {dsnSecretRef: {name: 'postgresql://u:p@h/d'}}": "/store/dsnSecretRef/name",
 		"ui: {tls: {}}":                                         "tls",
 		"ui: {enabled: 'no'}":                                   "/ui/enabled",

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +74,46 @@ func checkWhole(t *testing.T, f fixture, size int) {
 	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", store.ChangeFilter{}, 1)
 	if err != nil || total != size {
 		t.Errorf("got %d news (%v), want the %d of one report", total, err, size)
+	}
+}
+
+// testSnapshot checks that all reads of a snapshot see the same state, whatever is written meanwhile, and that later reads do not.
+func (on suite) testSnapshot(t *testing.T) {
+	f := on.newStore(t)
+	f.saveCatalogs(t, "web")
+	save := func(findings ...finding.Finding) {
+		t.Helper()
+		if _, err := f.SaveReport(t.Context(), report("web", findings...), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// In one transaction, in another one, and in a single statement.
+	state := func(ctx context.Context) string {
+		t.Helper()
+		page, err := f.FindingsPage(ctx, subject("web"), store.FindingFilter{}, store.FindingCursor{}, 10)
+		findings, listErr := f.Findings(ctx, subject("web"))
+		revision, revisionErr := f.Revision(ctx)
+		if err := errors.Join(err, listErr, revisionErr); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(page.Total, len(findings), revision)
+	}
+	save(vulnerable("CVE-2026-0001", "zlib"))
+	before := state(t.Context())
+	failure := errors.New("the error of the work")
+	err := f.InSnapshot(t.Context(), func(ctx context.Context) error {
+		first := state(ctx)
+		save(vulnerable("CVE-2026-0001", "zlib"), vulnerable("CVE-2026-0002", "zlib"))
+		if again := state(ctx); first != before || again != first {
+			t.Errorf("the snapshot is %q and then %q, want %q", first, again, before)
+		}
+		return failure
+	})
+	if !errors.Is(err, failure) {
+		t.Errorf("the error is %v, want that of the work", err)
+	}
+	if after := state(t.Context()); after == before {
+		t.Errorf("after the snapshot the state is %q, want what was written meanwhile", after)
 	}
 }
 

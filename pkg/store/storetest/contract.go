@@ -69,6 +69,7 @@ var contract = []contractTest{
 	{name: "CountsFollowEveryChange", run: suite.testCountsFollowEveryChange},
 
 	{name: "ConcurrentReaders", run: suite.testConcurrentReaders},
+	{name: "Snapshot", run: suite.testSnapshot},
 	{name: "ConcurrentLeases", run: suite.testConcurrentLeases},
 	{name: "SlowReaderBlocksNobody", run: suite.testSlowReaderBlocksNobody},
 
