@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/scanner-operator/scanner-operator/pkg/spreadsheet"
 	"github.com/scanner-operator/scanner-operator/pkg/terminal"
 )
 
@@ -140,17 +141,8 @@ func (t Table) writeCSV(out io.Writer) error {
 	return w.Error()
 }
 
-// formulaStarts are characters by which a spreadsheet recognizes a formula, also in their full-width form
-// (https://owasp.org/www-community/attacks/CSV_Injection).
-const formulaStarts = "=+-@＝＋－＠"
-
-// csvCell returns a cell that a spreadsheet takes for text. White space at the start does not hide a formula. Control characters are escaped.
-func csvCell(cell string) string {
-	if start := strings.TrimLeftFunc(cell, unicode.IsSpace); start != "" && strings.ContainsRune(formulaStarts, []rune(start)[0]) {
-		cell = "'" + cell
-	}
-	return terminal.Escape(cell, "")
-}
+// csvCell returns a cell that a spreadsheet takes for text. Control characters are escaped.
+func csvCell(cell string) string { return terminal.Escape(spreadsheet.Text(cell), "") }
 
 // writeJSON escapes what a terminal would obey. Programs read the same values.
 func writeJSON(out io.Writer, value any) error {
