@@ -20,6 +20,7 @@ type document struct {
 	Paths      map[string]map[string]operation `json:"paths"`
 	Components struct {
 		Parameters map[string]parameter `json:"parameters"`
+		Responses  map[string]response  `json:"responses"`
 		Schemas    map[string]schema    `json:"schemas"`
 	} `json:"components"`
 }
@@ -35,6 +36,7 @@ type body struct {
 }
 
 type response struct {
+	Ref     string           `json:"$ref"`
 	Content map[string]media `json:"content"`
 }
 
@@ -123,6 +125,9 @@ func (d *document) writeOperation(out *bytes.Buffer, path string, o operation) e
 		answer, found := o.Responses[status]
 		if !found {
 			continue
+		}
+		if name, isRef := strings.CutPrefix(answer.Ref, "#/components/responses/"); isRef {
+			answer = d.Components.Responses[name]
 		}
 		if len(answer.Content) == 0 {
 			break

@@ -22,7 +22,12 @@ paths:
   /file:
     get:
       responses: {"200": {content: {text/csv: {schema: {type: string}}}}}
+  /file-of-many:
+    get:
+      responses: {"200": {$ref: '#/components/responses/File'}}
 components:
+  responses:
+    File: {content: {text/csv: {schema: {type: string}}}}
   parameters:
     name: {name: name, in: path, required: true, schema: {type: string}}
   schemas:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -47,6 +48,7 @@ type Store interface {
 	Status(ctx context.Context) (store.Status, error)
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
+	InSnapshot(ctx context.Context, work func(context.Context) error) error
 	DeleteCatalogIn(ctx context.Context, of store.Subject) error
 	SaveSessionCode(ctx context.Context, c store.SessionCode, mostOfOwner, most int) error
 	TakeSessionCode(ctx context.Context, hash string) (sealed string, err error)
@@ -113,8 +115,9 @@ type API struct {
 	rules         rules
 	// queries bounds concurrent queries to the store. documents bounds documents that are being made, each of which needs much memory.
 	queries, documents semaphore
-	// downloads bounds responses that last as long as their reader takes: SBOMs and documents.
-	downloads *downloadSlots
+	// downloads bounds responses that last as long as their reader takes: SBOMs and documents. exports bounds lists, each of which also keeps a
+	// connection to the store and its snapshot.
+	downloads, exports *downloadSlots
 	// writes bounds requests that write. saving bounds the reports among them that are in memory.
 	writes *writeSlots
 	saving semaphore
@@ -127,6 +130,7 @@ const (
 	maxQueries   = 2
 	maxDocuments = 1 // each may need a fifth of the process's memory
 	maxDownloads = 4
+	maxExports   = 1
 	// maxCodeLookups bounds requests without a token: a made-up code must not keep the store busy.
 	maxCodeLookups = 2
 )
@@ -135,6 +139,7 @@ const (
 const (
 	requestTimeout  = 30 * time.Second
 	documentTimeout = 2 * time.Minute
+	exportTimeout   = 5 * time.Minute // the store grows by what is written while a snapshot is read
 	downloadTimeout = 15 * time.Minute
 	streamTimeout   = time.Hour // a stream of events ends before
 )
@@ -163,7 +168,8 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	a.sessions = sessions{keys: a.SessionKeys, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
 	a.codes = &sessionCodes{store: a.Store, clock: a.Clock, lookups: make(semaphore, maxCodeLookups)}
 	a.crossOrigin = http.NewCrossOriginProtection()
-	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
+	a.queries, a.documents = make(semaphore, maxQueries), make(semaphore, maxDocuments)
+	a.downloads, a.exports = newDownloadSlots(maxDownloads, fairShareTime), newDownloadSlots(maxExports, exportShareTime)
 	a.writes, a.saving = newWriteSlots(a.Clock), make(semaphore, maxSaving)
 	a.eventReviews = make(semaphore, maxEventReviews)
 
@@ -357,6 +363,9 @@ func operationTimeout(operation string) time.Duration {
 	case "getCycloneDX", "getOpenVEX", "putExternalReport":
 		return documentTimeout
 	}
+	if strings.HasPrefix(operation, "export") {
+		return exportTimeout
+	}
 	return requestTimeout
 }
 
@@ -447,8 +456,11 @@ func (r *statusRecorder) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// query runs a query to the store once a slot is free.
+// query runs a query to the store once a slot is free. An export has a slot and a connection already: it must not wait for those who wait for it.
 func (a *API) query(ctx context.Context, work func() error) error {
+	if isExport(ctx) {
+		return work()
+	}
 	if err := a.queries.acquire(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"bytes"
+	"encoding/csv"
 	"io"
 	"net/http"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"sigs.k8s.io/yaml"
@@ -54,6 +56,12 @@ func (c *conformanceTransport) RoundTrip(r *http.Request) (*http.Response, error
 		return nil, err
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
+	if mediaType == "text/csv" {
+		if _, err := csv.NewReader(bytes.NewReader(body)).ReadAll(); err != nil || !utf8.Valid(body) {
+			c.t.Errorf("%s %s: the answer is not CSV in UTF-8: %v\n%s", r.Method, r.URL, err, body)
+		}
+		return response, nil
+	}
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
 		c.t.Errorf("%s %s: the answer is not JSON: %v", r.Method, r.URL, err)
@@ -117,9 +125,12 @@ var openAPIContract = sync.OnceValue(func() *contract {
 					continue
 				}
 				responses[status] = schemasOf{}
-				for mediaType := range at(response.(map[string]any), "content") {
-					responses[status][mediaType] = compiler.MustCompile(
-						documentURL + "#/paths/" + pointer(path) + "/" + method + "/responses/" + status + "/content/" + pointer(mediaType) + "/schema")
+				answer, where := response.(map[string]any), "#/paths/"+pointer(path)+"/"+method+"/responses/"+status
+				if shared, isRef := answer["$ref"].(string); isRef {
+					answer, where = at(document, strings.Split(strings.TrimPrefix(shared, "#/"), "/")...), shared
+				}
+				for mediaType := range at(answer, "content") {
+					responses[status][mediaType] = compiler.MustCompile(documentURL + where + "/content/" + pointer(mediaType) + "/schema")
 				}
 			}
 			made.routes = append(made.routes, contractRoute{strings.ToUpper(method), pattern, responses})

@@ -134,33 +134,39 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
-	var all v1alpha1.ImageScanList
-	if err := a.Reader.List(ctx, &all, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing ImageScans: %w", err)
+	passing, err := a.passingScans(ctx, r.Namespace, r.Params)
+	if err != nil {
+		return nil, err
 	}
-	var passing []*v1alpha1.ImageScan
-	for i := range all.Items {
-		scan := &all.Items[i]
-		owner := ownerOf(scan)
-		if ptr.Deref(r.Params.Scanner, owner.Name) == owner.Name && ptr.Deref(r.Params.ScannerKind, owner.Kind) == owner.Kind &&
-			ptr.Deref(r.Params.Phase, phaseOf(scan)) == phaseOf(scan) {
-			passing = append(passing, scan)
-		}
-	}
-	slices.SortFunc(passing, func(x, y *v1alpha1.ImageScan) int { return cmp.Compare(x.Name, y.Name) })
 	answer := restv1.ListImageScans200JSONResponse{Items: []restv1.ImageScan{}, Total: len(passing)}
 	for _, scan := range passing {
 		if scan.Name <= after {
 			continue
 		}
 		if n := len(answer.Items); n == limitOf(r.Params.Limit) {
-			var err error
 			answer.Continue, err = encodeContinue(ctx, answer.Items[n-1].Name)
 			return answer, err
 		}
 		answer.Items = append(answer.Items, imageScanOf(scan))
 	}
 	return answer, nil
+}
+
+// passingScans returns the ImageScans of a namespace that pass the parameters, ordered by name.
+func (a operations) passingScans(ctx context.Context, namespace string, p restv1.ListImageScansParams) (passing []*v1alpha1.ImageScan, err error) {
+	var all v1alpha1.ImageScanList
+	if err := a.Reader.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing ImageScans: %w", err)
+	}
+	for i := range all.Items {
+		scan := &all.Items[i]
+		owner := ownerOf(scan)
+		if ptr.Deref(p.Scanner, owner.Name) == owner.Name && ptr.Deref(p.ScannerKind, owner.Kind) == owner.Kind && ptr.Deref(p.Phase, phaseOf(scan)) == phaseOf(scan) {
+			passing = append(passing, scan)
+		}
+	}
+	slices.SortFunc(passing, func(x, y *v1alpha1.ImageScan) int { return cmp.Compare(x.Name, y.Name) })
+	return passing, nil
 }
 
 // GetImageScan implements restv1.StrictServerInterface.

@@ -21,15 +21,7 @@ type findingPosition struct {
 
 // ListFindings implements restv1.StrictServerInterface.
 func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsRequestObject) (restv1.ListFindingsResponseObject, error) {
-	found, err := a.locate(ctx, r.Namespace, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	if r.Params.Source != nil {
-		found.Subject, err = a.shownReport(ctx, found, *r.Params.Source)
-	} else {
-		err = found.requireReport(r.Params.Outdated)
-	}
+	found, err := a.locateFindings(ctx, r.Namespace, r.Name, r.Params)
 	if err != nil {
 		return nil, err
 	}
@@ -40,21 +32,8 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	if place.Store != a.Store.ID() {
 		return nil, resultsReplaced()
 	}
-	filter := filterOf(r.Params)
-	if filter.Exceptions, err = a.imageExceptions(ctx, &found); err != nil {
-		return nil, err
-	}
-	var page store.FindingPage
-	err = a.query(ctx, func() (err error) {
-		page, err = a.Store.FindingsPage(ctx, found.Subject, filter, place.Mark, limitOf(r.Params.Limit))
-		return err
-	})
-	switch {
-	case errors.Is(err, store.ErrChanged):
-		return nil, resultsReplaced()
-	case errors.Is(err, store.ErrNotFound):
-		return nil, found.notScanned("there is no result any more")
-	case err != nil:
+	page, err := a.findingsPage(ctx, &found, r.Params, place.Mark, limitOf(r.Params.Limit))
+	if err != nil {
 		return nil, err
 	}
 	answer := restv1.ListFindings200JSONResponse{
@@ -70,6 +49,39 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 		answer.Continue, err = encodeContinue(ctx, findingPosition{Store: a.Store.ID(), Mark: *page.Next})
 	}
 	return answer, err
+}
+
+// locateFindings returns an ImageScan's results, with the subject that the parameters select: the engine's report, or that of another tool.
+func (a operations) locateFindings(ctx context.Context, namespace, name string, p restv1.ListFindingsParams) (found result, err error) {
+	if found, err = a.locate(ctx, namespace, name); err != nil {
+		return result{}, err
+	}
+	if p.Source == nil {
+		return found, found.requireReport(p.Outdated)
+	}
+	found.Subject, err = a.shownReport(ctx, found, *p.Source)
+	return found, err
+}
+
+// findingsPage returns a page of the findings of an image that pass the parameters.
+func (a operations) findingsPage(
+	ctx context.Context, found *result, p restv1.ListFindingsParams, from store.FindingCursor, limit int,
+) (page store.FindingPage, err error) {
+	filter := filterOf(p)
+	if filter.Exceptions, err = a.imageExceptions(ctx, found); err != nil {
+		return page, err
+	}
+	err = a.query(ctx, func() (err error) {
+		page, err = a.Store.FindingsPage(ctx, found.Subject, filter, from, limit)
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrChanged):
+		return page, resultsReplaced()
+	case errors.Is(err, store.ErrNotFound):
+		return page, found.notScanned("there is no result any more")
+	}
+	return page, err
 }
 
 // engineNameOf returns the name of an engine in responses: that of an external report has its source, but no namespace.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -56,29 +57,26 @@ func (a operations) ListRunningFindings(ctx context.Context, r restv1.ListRunnin
 	if place.Store != a.Store.ID() {
 		return nil, resultsReplaced()
 	}
-	scans, err := a.runningScans(ctx, seen, r.Params, place)
-	if err != nil {
-		return nil, err
-	}
 	answer := restv1.ListRunningFindings200JSONResponse{Items: []restv1.RunningFinding{}}
 	if answer.Coverage, err = a.coverageOf(ctx, seen); err != nil {
 		return nil, err
 	}
-	read := runningReader{operations: a, filter: filterOf(restv1.ListFindingsParams{
-		MinSeverity: r.Params.MinSeverity, Severity: r.Params.Severity, Fixable: r.Params.Fixable, KnownExploited: r.Params.KnownExploited,
-		Package: r.Params.Package, ID: r.Params.ID, Text: r.Params.Text, FirstSeenSince: r.Params.FirstSeenSince, Suppressed: r.Params.Suppressed,
-	}), outdated: r.Params.Outdated, inForce: map[string]exception.Set{}, items: answer.Items, limit: limitOf(r.Params.Limit)}
-	began := a.Clock.Now()
+	read := a.newRunningReader(r.Params, limitOf(r.Params.Limit))
+	began, images := a.Clock.Now(), 0
 	var next *runningPosition
-	for i, scan := range scans {
+	for scan, err := range a.runningScans(ctx, seen, r.Params, place) {
+		if err != nil {
+			return nil, err
+		}
 		from := runningPosition{Store: place.Store, Namespace: scan.Namespace, Name: scan.Name}
 		if scan.Namespace == place.Namespace && scan.Name == place.Name {
 			from = place
 		}
-		if i == maxRunningImages || i > 0 && a.Clock.Since(began) >= maxRunningTime {
+		if images == maxRunningImages || images > 0 && a.Clock.Since(began) >= maxRunningTime {
 			next = &from
 			break
 		}
+		images++
 		if next, err = read.image(ctx, scan, from); err != nil {
 			return nil, err
 		}
@@ -93,32 +91,42 @@ func (a operations) ListRunningFindings(ctx context.Context, r restv1.ListRunnin
 	return answer, err
 }
 
-// runningScans returns the ImageScans from a position on that pass the parameters and whose images run, in order: one more than a request reads.
-func (a operations) runningScans(ctx context.Context, seen sight, p restv1.ListRunningFindingsParams, from runningPosition) (scans []*v1alpha1.ImageScan, err error) {
-	isRunBy, err := a.runBy(ctx, seen, p.Workload)
-	if err != nil {
-		return nil, err
-	}
-	for _, namespace := range seen.scannedNamespaces() {
-		if namespace < from.Namespace || len(scans) > maxRunningImages {
-			continue
+// runningScans iterates over the ImageScans from a position on that pass the parameters and whose images run, in order. It reads one namespace at a
+// time.
+func (a operations) runningScans(
+	ctx context.Context, seen sight, p restv1.ListRunningFindingsParams, from runningPosition,
+) iter.Seq2[*v1alpha1.ImageScan, error] {
+	return func(yield func(*v1alpha1.ImageScan, error) bool) {
+		isRunBy, err := a.runBy(ctx, seen, p.Workload)
+		if err != nil {
+			yield(nil, err)
+			return
 		}
-		var list v1alpha1.ImageScanList
-		if err := a.Reader.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing ImageScans: %w", err)
-		}
-		for i := range list.Items {
-			scan := &list.Items[i]
-			isBefore := namespace == from.Namespace && scan.Name < from.Name
-			if !isBefore && scan.Status.UnusedSinceTime == nil && isImage(scan, ptr.Deref(p.Image, "")) && isRunBy(scan) {
-				scans = append(scans, scan)
+		for _, namespace := range seen.scannedNamespaces() {
+			if namespace < from.Namespace {
+				continue
+			}
+			var list v1alpha1.ImageScanList
+			if err := a.Reader.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+				yield(nil, fmt.Errorf("listing ImageScans: %w", err))
+				return
+			}
+			var scans []*v1alpha1.ImageScan
+			for i := range list.Items {
+				scan := &list.Items[i]
+				isBefore := namespace == from.Namespace && scan.Name < from.Name
+				if !isBefore && scan.Status.UnusedSinceTime == nil && isImage(scan, ptr.Deref(p.Image, "")) && isRunBy(scan) {
+					scans = append(scans, scan)
+				}
+			}
+			slices.SortFunc(scans, func(x, y *v1alpha1.ImageScan) int { return cmp.Compare(x.Name, y.Name) })
+			for _, scan := range scans {
+				if !yield(scan, nil) {
+					return
+				}
 			}
 		}
 	}
-	slices.SortFunc(scans, func(x, y *v1alpha1.ImageScan) int {
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
-	})
-	return scans[:min(len(scans), maxRunningImages+1)], nil
 }
 
 // isImage reports whether a text is in a reference of an image or in its digest.
@@ -160,6 +168,13 @@ type runningReader struct {
 	items   []restv1.RunningFinding
 	limit   int
 	bytes   int // of the items' texts
+}
+
+func (a operations) newRunningReader(p restv1.ListRunningFindingsParams, limit int) *runningReader {
+	return &runningReader{operations: a, filter: filterOf(restv1.ListFindingsParams{
+		MinSeverity: p.MinSeverity, Severity: p.Severity, Fixable: p.Fixable, KnownExploited: p.KnownExploited, Package: p.Package, ID: p.ID, Text: p.Text,
+		FirstSeenSince: p.FirstSeenSince, Suppressed: p.Suppressed,
+	}), outdated: p.Outdated, inForce: map[string]exception.Set{}, items: []restv1.RunningFinding{}, limit: limit}
 }
 
 func (r *runningReader) isFull() bool { return len(r.items) >= r.limit || r.bytes >= fullRunningPage }

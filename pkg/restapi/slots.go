@@ -41,8 +41,10 @@ const (
 	// slotWait: even twice as many slow readers as there are slots keep nobody out.
 	slowGrace = 2 * time.Second
 	minRate   = 256 << 10
-	// fairShareTime is how long a response may be sent while others wait for the slot, however fast its reader is.
-	fairShareTime = 30 * time.Second
+	// fairShareTime is how long a response may be sent while others wait for the slot, however fast its reader is. exportShareTime is the same for
+	// lists, which must be read from the store meanwhile.
+	fairShareTime   = 30 * time.Second
+	exportShareTime = 2 * time.Minute
 	// stallTimeout is how long a reader may read nothing at all, whether others wait or not.
 	stallTimeout = 30 * time.Second
 	// abortInterval is how often a waiting request tries to free a slot.
@@ -50,12 +52,12 @@ const (
 )
 
 // downloadSlots bounds concurrent downloads. A tenant has at most one. When all slots are taken, a waiting request aborts the download of a slow
-// reader, or one that has been sent for longer than fairShareTime. So no group of readers can keep all others out.
+// reader, or one that has been sent for longer than fairShare. So no group of readers can keep all others out.
 type downloadSlots struct {
-	slots     semaphore
-	slowGrace time.Duration
-	mu        sync.Mutex
-	byTenant  map[string]*downloadSlot // by tenant
+	slots                semaphore
+	slowGrace, fairShare time.Duration
+	mu                   sync.Mutex
+	byTenant             map[string]*downloadSlot // by tenant
 }
 
 // downloadSlot is one tenant's download. It waits for a slot or has one.
@@ -65,15 +67,17 @@ type downloadSlot struct {
 	released chan struct{} // closed by unregister
 	// deadline is the deadline of the request; zero for none.
 	deadline time.Time
-	// abortAfter is when the download may be aborted for a waiting request. It moves while the reader reads, up to latest. Both are zero while
-	// nothing is being sent.
+	// abortAfter is when the download may be aborted for a waiting request. It moves while the reader reads, up to latestAbort. Both are zero
+	// while nothing is being sent.
 	abortAfter, latestAbort time.Time
-	setDeadline             func(time.Time) error
-	aborted                 bool
+	// idleSince is since when no write waits for the reader, who is not slow then; zero while one does.
+	idleSince   time.Time
+	setDeadline func(time.Time) error
+	aborted     bool
 }
 
-func newDownloadSlots(n int) *downloadSlots {
-	return &downloadSlots{slots: make(semaphore, n), byTenant: map[string]*downloadSlot{}, slowGrace: slowGrace}
+func newDownloadSlots(n int, fairShare time.Duration) *downloadSlots {
+	return &downloadSlots{slots: make(semaphore, n), byTenant: map[string]*downloadSlot{}, slowGrace: slowGrace, fairShare: fairShare}
 }
 
 // tenantOf returns what counts as one caller: a user, or all ServiceAccounts of a namespace, since whoever may create one may create many.
@@ -147,14 +151,15 @@ func (t *downloadSlots) abortSlowest(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var slowest *downloadSlot
+	var earliest time.Time
 	for _, held := range t.byTenant {
 		if held.aborted {
 			// The end of a TLS connection is written too, for which crypto/tls sets a new deadline of five seconds.
 			_ = held.setDeadline(time.Unix(1, 0))
 			continue
 		}
-		if !held.abortAfter.IsZero() && !held.abortAfter.After(now) && (slowest == nil || held.abortAfter.Before(slowest.abortAfter)) {
-			slowest = held
+		if due := held.due(); !due.IsZero() && !due.After(now) && (slowest == nil || due.Before(earliest)) {
+			slowest, earliest = held, due
 		}
 	}
 	if slowest != nil {
@@ -162,6 +167,14 @@ func (t *downloadSlots) abortSlowest(now time.Time) {
 		// A write that waits for its reader fails at once. Writers without a connection have no deadline, and cannot be slow.
 		_ = slowest.setDeadline(time.Unix(1, 0))
 	}
+}
+
+// due returns when the download may be aborted for a waiting request; zero if it may not be.
+func (t *downloadSlot) due() time.Time {
+	if t.abortAfter.IsZero() || t.idleSince.IsZero() {
+		return t.abortAfter
+	}
+	return t.latestAbort
 }
 
 // register registers a tenant's download. If the tenant has one already, register returns that one and changes nothing.
@@ -183,12 +196,12 @@ func (t *downloadSlots) unregister(mine *downloadSlot) {
 	delete(t.byTenant, mine.tenant)
 }
 
-// writer returns the writer for the download's response, for use until release. The time of the reader starts now.
+// writer returns the writer for the download's response, for use until release. fairShare starts now, and the time of the reader with each write.
 func (t *downloadSlot) writer(w http.ResponseWriter) io.Writer {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()
 	now := time.Now()
-	t.abortAfter, t.latestAbort = now.Add(t.pool.slowGrace), now.Add(fairShareTime)
+	t.abortAfter, t.latestAbort, t.idleSince = now.Add(t.pool.slowGrace), now.Add(t.pool.fairShare), now
 	t.setDeadline = http.NewResponseController(w).SetWriteDeadline
 	return slotWriter{w, t}
 }
@@ -218,7 +231,12 @@ func (t *downloadSlot) beforeWrite() error {
 	if t.aborted {
 		return errAborted
 	}
-	deadline := time.Now().Add(stallTimeout)
+	now := time.Now()
+	if !t.abortAfter.IsZero() {
+		t.abortAfter = earliestOf(t.abortAfter.Add(now.Sub(t.idleSince)), t.latestAbort)
+	}
+	t.idleSince = time.Time{}
+	deadline := now.Add(stallTimeout)
 	if !t.deadline.IsZero() && t.deadline.Before(deadline) {
 		deadline = t.deadline
 	}
@@ -230,11 +248,15 @@ func (t *downloadSlot) beforeWrite() error {
 func (t *downloadSlot) afterWrite(n int) {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()
+	now := time.Now()
 	if !t.abortAfter.IsZero() {
 		paid := t.abortAfter.Add(time.Duration(n) * time.Second / minRate)
-		t.abortAfter = slices.MinFunc([]time.Time{paid, time.Now().Add(t.pool.slowGrace), t.latestAbort}, time.Time.Compare)
+		t.abortAfter = earliestOf(paid, now.Add(t.pool.slowGrace), t.latestAbort)
 	}
+	t.idleSince = now
 }
+
+func earliestOf(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // release ends the download and frees its slot.
 func (t *downloadSlot) release() {

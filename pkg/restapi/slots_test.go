@@ -38,9 +38,10 @@ func mustAcquire(t *testing.T, all *downloadSlots, user string) *downloadSlot {
 // response are sent.
 func (w *harness) requireNoDownloads() {
 	w.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); w.api.downloads.count() > 0 || len(w.api.documents) > 0; runtime.Gosched() {
+	count := func() int { return w.api.downloads.count() + w.api.exports.count() + len(w.api.documents) }
+	for deadline := time.Now().Add(10 * time.Second); count() > 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%d downloads and %d documents are taken for running", w.api.downloads.count(), len(w.api.documents))
+			w.t.Fatalf("%d downloads, %d exports and %d documents are taken for running", w.api.downloads.count(), w.api.exports.count(), len(w.api.documents))
 		}
 	}
 }
@@ -61,7 +62,7 @@ func requireRefused(t *testing.T, all *downloadSlots, user string) {
 // TestOneDownloadPerUser: one caller cannot take all download slots. A request that gets no slot is refused after slotWait.
 func TestOneDownloadPerUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDownloadSlots(2)
+		all := newDownloadSlots(2, fairShareTime)
 		jane := mustAcquire(t, all, "jane")
 		requireRefused(t, all, "jane")
 		john := mustAcquire(t, all, "john")
@@ -137,7 +138,7 @@ func TestSlowReadersAreAborted(t *testing.T) {
 	for name, perSecond := range map[string]int{"nothing": 0, "little": minRate / 2} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := newDownloadSlots(4)
+				all := newDownloadSlots(4, fairShareTime)
 				fast := startReader(t, all, "fast", 2*minRate)
 				var slow []*slowReader
 				for _, namespace := range []string{"a", "b", "c"} {
@@ -167,7 +168,7 @@ func TestSlowReadersAreAborted(t *testing.T) {
 // TestSlowReadersOfOneNamespace: the slow readers of one namespace take one slot, however many they are.
 func TestSlowReadersOfOneNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDownloadSlots(4)
+		all := newDownloadSlots(4, fairShareTime)
 		slow := startReader(t, all, "system:serviceaccount:a:0", 0)
 		for i := range 4 {
 			go requireRefused(t, all, fmt.Sprintf("system:serviceaccount:a:%d", i))
@@ -189,7 +190,7 @@ func TestSlowReadersOfOneNamespace(t *testing.T) {
 // TestLongDownloadIsAborted: a reader that is not slow loses its slot to a waiting request after fairShareTime.
 func TestLongDownloadIsAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDownloadSlots(1)
+		all := newDownloadSlots(1, fairShareTime)
 		long := startReader(t, all, "long", minRate)
 		time.Sleep(fairShareTime - slotWait - time.Second) // synthetic time
 		requireRefused(t, all, "early")
@@ -200,11 +201,37 @@ func TestLongDownloadIsAborted(t *testing.T) {
 	})
 }
 
+// TestSlowContentIsNoSlowReader: a download whose content comes slowly keeps its slot, since its reader is not slow, up to fairShareTime.
+func TestSlowContentIsNoSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newDownloadSlots(1, fairShareTime)
+		turn := mustAcquire(t, all, "reader")
+		r := &slowReader{buffer: 1 << 20, expired: make(chan struct{})}
+		to, ended := turn.writer(r), make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				time.Sleep(time.Second) // synthetic time
+				_, err = to.Write([]byte("a row"))
+			}
+			turn.release()
+			r.timer.Stop()
+			ended <- err
+		}()
+		requireRefused(t, all, "early")
+		time.Sleep(fairShareTime - slotWait - 2*time.Second)
+		mustAcquire(t, all, "late").release()
+		if err := <-ended; !errors.Is(err, errAborted) {
+			t.Errorf("the download ended with %v, want it aborted", err)
+		}
+	})
+}
+
 // TestStalledReaderIsAborted: a reader that reads nothing is cut off after stallTimeout, whether others wait or not.
 func TestStalledReaderIsAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if err := <-startReader(t, newDownloadSlots(1), "slow", 0).ended; err == nil || time.Since(began) != stallTimeout {
+		if err := <-startReader(t, newDownloadSlots(1, fairShareTime), "slow", 0).ended; err == nil || time.Since(began) != stallTimeout {
 			t.Errorf("%v after %s, want it broken off after %s", err, time.Since(began), stallTimeout)
 		}
 	})
@@ -350,7 +377,7 @@ func (t *downloadSlots) count() int {
 // TestSlotsAreFirstComeFirstServed: a request keeps its place in the queue while it tries to free a slot.
 func TestSlotsAreFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDownloadSlots(1)
+		all := newDownloadSlots(1, fairShareTime)
 		held := mustAcquire(t, all, "jane")
 		var served []string
 		var waiting sync.WaitGroup
@@ -373,7 +400,7 @@ func TestSlotsAreFirstComeFirstServed(t *testing.T) {
 // TestManySlowReaders: eight tenants that read nothing, and request again at once, do not keep others from four slots.
 func TestManySlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDownloadSlots(4)
+		all := newDownloadSlots(4, fairShareTime)
 		stopped, stop := context.WithCancel(t.Context())
 		var crowd sync.WaitGroup
 		for n := range 8 {

@@ -22,15 +22,9 @@ func (a operations) ListVulnerabilities(
 	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
-	filter := store.VulnerabilityFilter{
-		Severities: severitiesOf(r.Params.MinSeverity, r.Params.Severity), Fixable: r.Params.Fixable, KnownExploited: r.Params.KnownExploited,
-		MinEPSS: float64(ptr.Deref(r.Params.MinEPSSPercent, 0)) / 100, Text: ptr.Deref(r.Params.Text, ""),
-	}
-	if r.Params.FirstSeenSince != nil && !seen.all {
-		return nil, invalidParameter("firstSeenSince", "it is only for callers that may list imagescans in all namespaces, and without namespace")
-	}
-	if r.Params.FirstSeenSince != nil {
-		filter.FirstSeenSince = *r.Params.FirstSeenSince
+	filter, err := vulnerabilityFilterOf(r.Params, seen)
+	if err != nil {
+		return nil, err
 	}
 	var page store.VulnerabilitiesPage
 	err = a.query(ctx, func() (err error) {
@@ -51,6 +45,17 @@ func (a operations) ListVulnerabilities(
 		answer.Continue, err = encodeContinue(ctx, page.Next)
 	}
 	return answer, err
+}
+
+// vulnerabilityFilterOf converts parameters, which are already checked, to a filter of the store.
+func vulnerabilityFilterOf(p restv1.ListVulnerabilitiesParams, seen sight) (store.VulnerabilityFilter, error) {
+	if p.FirstSeenSince != nil && !seen.all {
+		return store.VulnerabilityFilter{}, invalidParameter("firstSeenSince", "it is only for callers that may list imagescans in all namespaces, and without namespace")
+	}
+	return store.VulnerabilityFilter{
+		Severities: severitiesOf(p.MinSeverity, p.Severity), Fixable: p.Fixable, KnownExploited: p.KnownExploited,
+		MinEPSS: float64(ptr.Deref(p.MinEPSSPercent, 0)) / 100, Text: ptr.Deref(p.Text, ""), FirstSeenSince: ptr.Deref(p.FirstSeenSince, time.Time{}),
+	}, nil
 }
 
 func vulnerabilityOf(v store.RunningVulnerability) restv1.Vulnerability {

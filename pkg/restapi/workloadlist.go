@@ -23,17 +23,34 @@ func (a operations) ListRunningWorkloads(
 	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
-	asked := store.WorkloadsQuery{Seen: seen.inStore(), Text: ptr.Deref(r.Params.Text, "")}
-	if asked.Exceptions, _, err = a.exceptions().InForceIn(ctx, seen.scannedNamespaces()); err != nil {
-		return nil, fmt.Errorf("reading exceptions: %w", err)
+	items, page, err := a.workloadsPage(ctx, seen, r.Params.Text, after, limitOf(r.Params.Limit))
+	if err != nil {
+		return nil, err
 	}
-	var page store.WorkloadsPage
+	answer := restv1.ListRunningWorkloads200JSONResponse{Items: items, Total: page.Total}
+	if answer.Coverage, err = a.coverageOf(ctx, seen); err != nil {
+		return nil, err
+	}
+	if page.Next != nil {
+		answer.Continue, err = encodeContinue(ctx, page.Next)
+	}
+	return answer, err
+}
+
+// workloadsPage reads a page of workloads, and returns its items.
+func (a operations) workloadsPage(
+	ctx context.Context, seen sight, text *restv1.WorkloadText, after store.WorkloadCursor, limit int,
+) (items []restv1.RunningWorkload, page store.WorkloadsPage, err error) {
+	asked := store.WorkloadsQuery{Seen: seen.inStore(), Text: ptr.Deref(text, "")}
+	if asked.Exceptions, _, err = a.exceptions().InForceIn(ctx, seen.scannedNamespaces()); err != nil {
+		return nil, page, fmt.Errorf("reading exceptions: %w", err)
+	}
 	err = a.query(ctx, func() (err error) {
-		page, err = a.Store.WorkloadsPage(ctx, asked, after, limitOf(r.Params.Limit))
+		page, err = a.Store.WorkloadsPage(ctx, asked, after, limit)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, page, err
 	}
 	byNamespace := map[string][]store.WorkloadImage{}
 	for i := range page.Workloads {
@@ -42,9 +59,9 @@ func (a operations) ListRunningWorkloads(
 	}
 	scans, err := a.scansOf(ctx, byNamespace)
 	if err != nil {
-		return nil, err
+		return nil, page, err
 	}
-	answer := restv1.ListRunningWorkloads200JSONResponse{Items: []restv1.RunningWorkload{}, Total: page.Total}
+	items = []restv1.RunningWorkload{}
 	for i := range page.Workloads {
 		w := &page.Workloads[i]
 		containers, images := sets.New[string](), sets.New[string]()
@@ -52,16 +69,10 @@ func (a operations) ListRunningWorkloads(
 			containers.Insert(image.Container)
 			images.Insert(image.Key.String())
 		}
-		answer.Items = append(answer.Items, restv1.RunningWorkload{
+		items = append(items, restv1.RunningWorkload{
 			Namespace: w.Namespace, Kind: w.Kind, Name: w.Name, Containers: len(containers), Images: len(images),
 			Findings: totalsOf(w.Totals), ToActOn: w.ToActOn, NotCovered: notCoveredOf(workloadImages(w.Namespace, w.Images, scans)),
 		})
 	}
-	if answer.Coverage, err = a.coverageOf(ctx, seen); err != nil {
-		return nil, err
-	}
-	if page.Next != nil {
-		answer.Continue, err = encodeContinue(ctx, page.Next)
-	}
-	return answer, err
+	return items, page, nil
 }

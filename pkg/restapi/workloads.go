@@ -22,16 +22,7 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
-	var page store.RunsPage
-	exceptions, err := a.exceptions().AllNamespaces(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading exceptions: %w", err)
-	}
-	err = a.query(ctx, func() (err error) {
-		asked := store.RunsQuery{ID: r.ID, All: seen.all, Namespaces: seen.namespaces, Exceptions: exceptions}
-		page, err = a.Store.RunsPage(ctx, asked, after, limitOf(r.Params.Limit))
-		return err
-	})
+	page, err := a.runsPage(ctx, seen, r.ID, after, limitOf(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +41,19 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		answer.Continue, err = encodeContinue(ctx, page.Next)
 	}
 	return answer, err
+}
+
+// runsPage reads a page of the containers that run an image with a vulnerability.
+func (a operations) runsPage(ctx context.Context, seen sight, id string, after store.RunCursor, limit int) (page store.RunsPage, err error) {
+	asked := store.RunsQuery{ID: id, All: seen.all, Namespaces: seen.namespaces}
+	if asked.Exceptions, err = a.exceptions().AllNamespaces(ctx); err != nil {
+		return page, fmt.Errorf("reading exceptions: %w", err)
+	}
+	err = a.query(ctx, func() (err error) {
+		page, err = a.Store.RunsPage(ctx, asked, after, limit)
+		return err
+	})
+	return page, err
 }
 
 // countNotCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about.

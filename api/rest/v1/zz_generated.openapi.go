@@ -1627,6 +1627,9 @@ type FirstSeenSince = time.Time
 // FixableFilter defines model for fixableFilter.
 type FixableFilter = bool
 
+// Gone defines model for gone.
+type Gone = bool
+
 // IDFilter defines model for idFilter.
 type IDFilter = string
 
@@ -1636,11 +1639,17 @@ type IfMatch = string
 // IfNoneMatch defines model for ifNoneMatch.
 type IfNoneMatch = string
 
+// ImageFilter defines model for imageFilter.
+type ImageFilter = string
+
 // KnownExploitedFilter defines model for knownExploitedFilter.
 type KnownExploitedFilter = bool
 
 // Limit defines model for limit.
 type Limit = int
+
+// MinEPSSPercent defines model for minEPSSPercent.
+type MinEPSSPercent = int
 
 // MinSeverityFilter defines model for minSeverityFilter.
 type MinSeverityFilter = Severity
@@ -1660,11 +1669,23 @@ type Outdated = bool
 // PackageFilter defines model for packageFilter.
 type PackageFilter = string
 
+// PhaseFilter The state of an image. Scanned stays while it is matched again with newer data.
+type PhaseFilter = Phase
+
 // Platform defines model for platform.
 type Platform = string
 
+// Raw defines model for raw.
+type Raw = bool
+
 // Receiver defines model for receiver.
 type Receiver = string
+
+// ScannerFilter defines model for scannerFilter.
+type ScannerFilter = string
+
+// ScannerKindFilter What an ImageScan belongs to. A Scanner is in its namespace, a ClusterScanner in none.
+type ScannerKindFilter = ScannerKind
 
 // SeverityFilter defines model for severityFilter.
 type SeverityFilter = []Severity
@@ -1672,14 +1693,29 @@ type SeverityFilter = []Severity
 // Source defines model for source.
 type Source = string
 
+// SourceFilter defines model for sourceFilter.
+type SourceFilter = string
+
 // Suppressed defines model for suppressed.
 type Suppressed = bool
 
 // TextFilter defines model for textFilter.
 type TextFilter = string
 
+// VulnerabilityFirstSeenSince defines model for vulnerabilityFirstSeenSince.
+type VulnerabilityFirstSeenSince = time.Time
+
 // VulnerabilityID defines model for vulnerabilityID.
 type VulnerabilityID = string
+
+// VulnerabilityText defines model for vulnerabilityText.
+type VulnerabilityText = string
+
+// WorkloadFilter defines model for workloadFilter.
+type WorkloadFilter = string
+
+// WorkloadText defines model for workloadText.
+type WorkloadText = string
 
 // ListActionsParams defines parameters for ListActions.
 type ListActionsParams struct {
@@ -1795,10 +1831,10 @@ type ListRunningFindingsParams struct {
 	Suppressed *Suppressed `form:"suppressed,omitempty" json:"suppressed,omitempty"`
 
 	// Image Only images with this text in one of their references or in their digest.
-	Image *string `form:"image,omitempty" json:"image,omitempty"`
+	Image *ImageFilter `form:"image,omitempty" json:"image,omitempty"`
 
 	// Workload Only images of the workloads with this name or, as in Deployment/web, this kind and name.
-	Workload *string `form:"workload,omitempty" json:"workload,omitempty"`
+	Workload *WorkloadFilter `form:"workload,omitempty" json:"workload,omitempty"`
 
 	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
 	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
@@ -1808,6 +1844,51 @@ type ListRunningFindingsParams struct {
 
 	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// ExportRunningFindingsParams defines parameters for ExportRunningFindings.
+type ExportRunningFindingsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
+	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
+
+	// Severity Only what is of one of these severities, separated by commas.
+	Severity SeverityFilter `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+
+	// Fixable true for what an update ends, false for what has no fixed version.
+	Fixable *FixableFilter `form:"fixable,omitempty" json:"fixable,omitempty"`
+
+	// KnownExploited true for what CISA lists as exploited, false for others.
+	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
+
+	// Package Only findings in the package with exactly this name.
+	Package *PackageFilter `form:"package,omitempty" json:"package,omitempty"`
+
+	// ID Only findings with this id or alias. Case is ignored.
+	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
+
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
+	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
+
+	// FirstSeenSince Only findings that were first found in this image at this time or later.
+	FirstSeenSince *FirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
+
+	// Suppressed true for findings that an exception suppresses, false for others. Without the parameter, both are listed.
+	Suppressed *Suppressed `form:"suppressed,omitempty" json:"suppressed,omitempty"`
+
+	// Image Only images with this text in one of their references or in their digest.
+	Image *ImageFilter `form:"image,omitempty" json:"image,omitempty"`
+
+	// Workload Only images of the workloads with this name or, as in Deployment/web, this kind and name.
+	Workload *WorkloadFilter `form:"workload,omitempty" json:"workload,omitempty"`
+
+	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
+	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
+
+	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.
+	Raw *Raw `form:"raw,omitempty" json:"raw,omitempty"`
 }
 
 // GetHistoryParams defines parameters for GetHistory.
@@ -1882,19 +1963,34 @@ type PutExternalReportParamsContentEncoding string
 // ListImageScansParams defines parameters for ListImageScans.
 type ListImageScansParams struct {
 	// Scanner Only ImageScans of the Scanner or ClusterScanner with this name.
-	Scanner *string `form:"scanner,omitempty" json:"scanner,omitempty"`
+	Scanner *ScannerFilter `form:"scanner,omitempty" json:"scanner,omitempty"`
 
 	// ScannerKind Only ImageScans of a Scanner, or only those of a ClusterScanner.
-	ScannerKind *ScannerKind `form:"scannerKind,omitempty" json:"scannerKind,omitempty"`
+	ScannerKind *ScannerKindFilter `form:"scannerKind,omitempty" json:"scannerKind,omitempty"`
 
 	// Phase Only ImageScans in this phase.
-	Phase *Phase `form:"phase,omitempty" json:"phase,omitempty"`
+	Phase *PhaseFilter `form:"phase,omitempty" json:"phase,omitempty"`
 
 	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// ExportImageScansParams defines parameters for ExportImageScans.
+type ExportImageScansParams struct {
+	// Scanner Only ImageScans of the Scanner or ClusterScanner with this name.
+	Scanner *ScannerFilter `form:"scanner,omitempty" json:"scanner,omitempty"`
+
+	// ScannerKind Only ImageScans of a Scanner, or only those of a ClusterScanner.
+	ScannerKind *ScannerKindFilter `form:"scannerKind,omitempty" json:"scannerKind,omitempty"`
+
+	// Phase Only ImageScans in this phase.
+	Phase *PhaseFilter `form:"phase,omitempty" json:"phase,omitempty"`
+
+	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.
+	Raw *Raw `form:"raw,omitempty" json:"raw,omitempty"`
 }
 
 // GetCycloneDXParams defines parameters for GetCycloneDX.
@@ -1910,7 +2006,7 @@ type GetCycloneDXParams struct {
 type ListFindingsParams struct {
 	// Source The findings in the report of another tool on the image, instead of those of the engine. The image needs no result of the
 	// engine. A source that the Scanner ignores (spec.externalReports) is not found.
-	Source *string `form:"source,omitempty" json:"source,omitempty"`
+	Source *SourceFilter `form:"source,omitempty" json:"source,omitempty"`
 
 	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
 	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
@@ -1941,7 +2037,7 @@ type ListFindingsParams struct {
 
 	// Gone true for findings that are no longer in the report, until their retention ends. `fixedTime` is set once a second version of
 	// the vulnerability data also lacked them.
-	Gone *bool `form:"gone,omitempty" json:"gone,omitempty"`
+	Gone *Gone `form:"gone,omitempty" json:"gone,omitempty"`
 
 	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
 	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
@@ -1951,6 +2047,50 @@ type ListFindingsParams struct {
 
 	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// ExportFindingsParams defines parameters for ExportFindings.
+type ExportFindingsParams struct {
+	// Source The findings in the report of another tool on the image, instead of those of the engine. The image needs no result of the
+	// engine. A source that the Scanner ignores (spec.externalReports) is not found.
+	Source *SourceFilter `form:"source,omitempty" json:"source,omitempty"`
+
+	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
+	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
+
+	// Severity Only what is of one of these severities, separated by commas.
+	Severity SeverityFilter `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+
+	// Fixable true for what an update ends, false for what has no fixed version.
+	Fixable *FixableFilter `form:"fixable,omitempty" json:"fixable,omitempty"`
+
+	// KnownExploited true for what CISA lists as exploited, false for others.
+	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
+
+	// Package Only findings in the package with exactly this name.
+	Package *PackageFilter `form:"package,omitempty" json:"package,omitempty"`
+
+	// ID Only findings with this id or alias. Case is ignored.
+	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
+
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
+	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
+
+	// FirstSeenSince Only findings that were first found in this image at this time or later.
+	FirstSeenSince *FirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
+
+	// Suppressed true for findings that an exception suppresses, false for others. Without the parameter, both are listed.
+	Suppressed *Suppressed `form:"suppressed,omitempty" json:"suppressed,omitempty"`
+
+	// Gone true for findings that are no longer in the report, until their retention ends. `fixedTime` is set once a second version of
+	// the vulnerability data also lacked them.
+	Gone *Gone `form:"gone,omitempty" json:"gone,omitempty"`
+
+	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
+	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
+
+	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.
+	Raw *Raw `form:"raw,omitempty" json:"raw,omitempty"`
 }
 
 // GetOpenVEXParams defines parameters for GetOpenVEX.
@@ -2019,20 +2159,51 @@ type ListVulnerabilitiesParams struct {
 	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
 
 	// MinEPSSPercent Only vulnerabilities that are exploited within 30 days with at least this probability, in percent.
-	MinEPSSPercent *int `form:"minEPSSPercent,omitempty" json:"minEPSSPercent,omitempty"`
+	MinEPSSPercent *MinEPSSPercent `form:"minEPSSPercent,omitempty" json:"minEPSSPercent,omitempty"`
 
 	// FirstSeenSince Only vulnerabilities that the operator first saw at this time or later, in any namespace. Only for callers that may list
 	// imagescans in all namespaces, and without `namespace`.
-	FirstSeenSince *time.Time `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
+	FirstSeenSince *VulnerabilityFirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
 
 	// Text Only vulnerabilities with this text in their id. Case is ignored for ASCII.
-	Text *string `form:"text,omitempty" json:"text,omitempty"`
+	Text *VulnerabilityText `form:"text,omitempty" json:"text,omitempty"`
 
 	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// ExportVulnerabilitiesParams defines parameters for ExportVulnerabilities.
+type ExportVulnerabilitiesParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
+	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
+
+	// Severity Only what is of one of these severities, separated by commas.
+	Severity SeverityFilter `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+
+	// Fixable true for what an update ends, false for what has no fixed version.
+	Fixable *FixableFilter `form:"fixable,omitempty" json:"fixable,omitempty"`
+
+	// KnownExploited true for what CISA lists as exploited, false for others.
+	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
+
+	// MinEPSSPercent Only vulnerabilities that are exploited within 30 days with at least this probability, in percent.
+	MinEPSSPercent *MinEPSSPercent `form:"minEPSSPercent,omitempty" json:"minEPSSPercent,omitempty"`
+
+	// FirstSeenSince Only vulnerabilities that the operator first saw at this time or later, in any namespace. Only for callers that may list
+	// imagescans in all namespaces, and without `namespace`.
+	FirstSeenSince *VulnerabilityFirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
+
+	// Text Only vulnerabilities with this text in their id. Case is ignored for ASCII.
+	Text *VulnerabilityText `form:"text,omitempty" json:"text,omitempty"`
+
+	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.
+	Raw *Raw `form:"raw,omitempty" json:"raw,omitempty"`
 }
 
 // GetVulnerabilityParams defines parameters for GetVulnerability.
@@ -2053,19 +2224,40 @@ type ListWorkloadsParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// ExportWorkloadsParams defines parameters for ExportWorkloads.
+type ExportWorkloadsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.
+	Raw *Raw `form:"raw,omitempty" json:"raw,omitempty"`
+}
+
 // ListRunningWorkloadsParams defines parameters for ListRunningWorkloads.
 type ListRunningWorkloadsParams struct {
 	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
 	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
 
 	// Text Only workloads with this text in their name. Case is ignored for ASCII.
-	Text *string `form:"text,omitempty" json:"text,omitempty"`
+	Text *WorkloadText `form:"text,omitempty" json:"text,omitempty"`
 
 	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// ExportRunningWorkloadsParams defines parameters for ExportRunningWorkloads.
+type ExportRunningWorkloadsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Text Only workloads with this text in their name. Case is ignored for ASCII.
+	Text *WorkloadText `form:"text,omitempty" json:"text,omitempty"`
+
+	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.
+	Raw *Raw `form:"raw,omitempty" json:"raw,omitempty"`
 }
 
 // PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody defines body for PutExternalReport for application/vnd.cyclonedx+json ContentType.
@@ -2100,6 +2292,9 @@ type ServerInterface interface {
 	// ListRunningFindings Lists the findings of all images that run
 	// (GET /api/v1/findings)
 	ListRunningFindings(w http.ResponseWriter, r *http.Request, params ListRunningFindingsParams)
+	// ExportRunningFindings Returns the findings of all images that run as CSV
+	// (GET /api/v1/findings.csv)
+	ExportRunningFindings(w http.ResponseWriter, r *http.Request, params ExportRunningFindingsParams)
 	// GetHistory Returns how many findings there were to act on each day
 	// (GET /api/v1/history)
 	GetHistory(w http.ResponseWriter, r *http.Request, params GetHistoryParams)
@@ -2124,6 +2319,9 @@ type ServerInterface interface {
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListImageScansParams)
+	// ExportImageScans Returns the ImageScans of a namespace as CSV
+	// (GET /api/v1/namespaces/{namespace}/imagescans.csv)
+	ExportImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ExportImageScansParams)
 	// GetImageScan Returns one ImageScan
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name})
 	GetImageScan(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name)
@@ -2133,6 +2331,9 @@ type ServerInterface interface {
 	// ListFindings Lists the findings of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings)
 	ListFindings(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ListFindingsParams)
+	// ExportFindings Returns the findings of an image as CSV
+	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv)
+	ExportFindings(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ExportFindingsParams)
 	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
 	GetOpenVEX(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetOpenVEXParams)
@@ -2175,15 +2376,24 @@ type ServerInterface interface {
 	// ListVulnerabilities Lists the vulnerabilities of the images that run
 	// (GET /api/v1/vulnerabilities)
 	ListVulnerabilities(w http.ResponseWriter, r *http.Request, params ListVulnerabilitiesParams)
+	// ExportVulnerabilities Returns the vulnerabilities of the images that run as CSV
+	// (GET /api/v1/vulnerabilities.csv)
+	ExportVulnerabilities(w http.ResponseWriter, r *http.Request, params ExportVulnerabilitiesParams)
 	// GetVulnerability Returns a vulnerability, and how many running images have it
 	// (GET /api/v1/vulnerabilities/{id})
 	GetVulnerability(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params GetVulnerabilityParams)
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	// (GET /api/v1/vulnerabilities/{id}/workloads)
 	ListWorkloads(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params ListWorkloadsParams)
+	// ExportWorkloads Returns the workloads that run an image with a vulnerability as CSV
+	// (GET /api/v1/vulnerabilities/{id}/workloads.csv)
+	ExportWorkloads(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params ExportWorkloadsParams)
 	// ListRunningWorkloads Lists the workloads whose pods run scanned images
 	// (GET /api/v1/workloads)
 	ListRunningWorkloads(w http.ResponseWriter, r *http.Request, params ListRunningWorkloadsParams)
+	// ExportRunningWorkloads Returns the workloads whose pods run scanned images as CSV
+	// (GET /api/v1/workloads.csv)
+	ExportRunningWorkloads(w http.ResponseWriter, r *http.Request, params ExportRunningWorkloadsParams)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -2846,6 +3056,208 @@ func (siw *ServerInterfaceWrapper) ListRunningFindings(w http.ResponseWriter, r 
 	handler.ServeHTTP(w, r)
 }
 
+// ExportRunningFindings operation middleware
+func (siw *ServerInterfaceWrapper) ExportRunningFindings(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportRunningFindingsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minSeverity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minSeverity", r.URL.Query(), &params.MinSeverity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minSeverity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minSeverity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "severity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "severity", r.URL.Query(), &params.Severity, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "severity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "severity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "fixable" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fixable", r.URL.Query(), &params.Fixable, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "fixable"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "fixable", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "knownExploited" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "knownExploited", r.URL.Query(), &params.KnownExploited, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "knownExploited"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "knownExploited", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "package" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "package", r.URL.Query(), &params.Package, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "package"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "package", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "id", r.URL.Query(), &params.ID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "text" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "text", r.URL.Query(), &params.Text, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "firstSeenSince" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "firstSeenSince", r.URL.Query(), &params.FirstSeenSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "firstSeenSince"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "firstSeenSince", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "suppressed" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "suppressed", r.URL.Query(), &params.Suppressed, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "suppressed"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "suppressed", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "image" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "image", r.URL.Query(), &params.Image, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "image"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "image", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "workload" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "workload", r.URL.Query(), &params.Workload, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "workload"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workload", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "outdated" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outdated", r.URL.Query(), &params.Outdated, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "outdated"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "outdated", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", r.URL.Query(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "raw"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "raw", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExportRunningFindings(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetHistory operation middleware
 func (siw *ServerInterfaceWrapper) GetHistory(w http.ResponseWriter, r *http.Request) {
 
@@ -3422,6 +3834,87 @@ func (siw *ServerInterfaceWrapper) ListImageScans(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// ExportImageScans operation middleware
+func (siw *ServerInterfaceWrapper) ExportImageScans(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportImageScansParams
+
+	// ------------- Optional query parameter "scanner" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "scanner", r.URL.Query(), &params.Scanner, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "scanner"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "scanner", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "scannerKind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "scannerKind", r.URL.Query(), &params.ScannerKind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "scannerKind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "scannerKind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "phase" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "phase", r.URL.Query(), &params.Phase, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "phase"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "phase", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", r.URL.Query(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "raw"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "raw", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExportImageScans(w, r, namespace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetImageScan operation middleware
 func (siw *ServerInterfaceWrapper) GetImageScan(w http.ResponseWriter, r *http.Request) {
 
@@ -3740,6 +4233,213 @@ func (siw *ServerInterfaceWrapper) ListFindings(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListFindings(w, r, namespace, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ExportFindings operation middleware
+func (siw *ServerInterfaceWrapper) ExportFindings(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportFindingsParams
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minSeverity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minSeverity", r.URL.Query(), &params.MinSeverity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minSeverity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minSeverity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "severity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "severity", r.URL.Query(), &params.Severity, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "severity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "severity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "fixable" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fixable", r.URL.Query(), &params.Fixable, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "fixable"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "fixable", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "knownExploited" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "knownExploited", r.URL.Query(), &params.KnownExploited, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "knownExploited"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "knownExploited", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "package" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "package", r.URL.Query(), &params.Package, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "package"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "package", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "id", r.URL.Query(), &params.ID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "text" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "text", r.URL.Query(), &params.Text, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "firstSeenSince" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "firstSeenSince", r.URL.Query(), &params.FirstSeenSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "firstSeenSince"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "firstSeenSince", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "suppressed" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "suppressed", r.URL.Query(), &params.Suppressed, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "suppressed"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "suppressed", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "gone" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "gone", r.URL.Query(), &params.Gone, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "gone"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "gone", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "outdated" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outdated", r.URL.Query(), &params.Outdated, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "outdated"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "outdated", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", r.URL.Query(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "raw"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "raw", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExportFindings(w, r, namespace, name, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4402,6 +5102,143 @@ func (siw *ServerInterfaceWrapper) ListVulnerabilities(w http.ResponseWriter, r 
 	handler.ServeHTTP(w, r)
 }
 
+// ExportVulnerabilities operation middleware
+func (siw *ServerInterfaceWrapper) ExportVulnerabilities(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportVulnerabilitiesParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minSeverity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minSeverity", r.URL.Query(), &params.MinSeverity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minSeverity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minSeverity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "severity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "severity", r.URL.Query(), &params.Severity, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "severity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "severity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "fixable" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fixable", r.URL.Query(), &params.Fixable, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "fixable"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "fixable", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "knownExploited" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "knownExploited", r.URL.Query(), &params.KnownExploited, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "knownExploited"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "knownExploited", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minEPSSPercent" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minEPSSPercent", r.URL.Query(), &params.MinEPSSPercent, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minEPSSPercent"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minEPSSPercent", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "firstSeenSince" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "firstSeenSince", r.URL.Query(), &params.FirstSeenSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "firstSeenSince"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "firstSeenSince", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "text" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "text", r.URL.Query(), &params.Text, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", r.URL.Query(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "raw"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "raw", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExportVulnerabilities(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetVulnerability operation middleware
 func (siw *ServerInterfaceWrapper) GetVulnerability(w http.ResponseWriter, r *http.Request) {
 
@@ -4512,6 +5349,61 @@ func (siw *ServerInterfaceWrapper) ListWorkloads(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// ExportWorkloads operation middleware
+func (siw *ServerInterfaceWrapper) ExportWorkloads(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id VulnerabilityID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportWorkloadsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", r.URL.Query(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "raw"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "raw", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExportWorkloads(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListRunningWorkloads operation middleware
 func (siw *ServerInterfaceWrapper) ListRunningWorkloads(w http.ResponseWriter, r *http.Request) {
 
@@ -4575,6 +5467,65 @@ func (siw *ServerInterfaceWrapper) ListRunningWorkloads(w http.ResponseWriter, r
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListRunningWorkloads(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ExportRunningWorkloads operation middleware
+func (siw *ServerInterfaceWrapper) ExportRunningWorkloads(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportRunningWorkloadsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "text" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "text", r.URL.Query(), &params.Text, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", r.URL.Query(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "raw"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "raw", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExportRunningWorkloads(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4714,6 +5665,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners/{name}", wrapper.GetClusterScanner)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners/{name}/messages", wrapper.ListClusterScannerMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans", wrapper.ListImageScans)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans.csv", wrapper.ExportImageScans)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}", wrapper.GetImageScan)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/report", wrapper.RescanImage)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports", wrapper.ListExternalReports)
@@ -4721,15 +5673,18 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.GetExternalReport)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.PutExternalReport)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/findings", wrapper.ListFindings)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv", wrapper.ExportFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/sbom", wrapper.GetSBOM)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx", wrapper.GetCycloneDX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/openvex", wrapper.GetOpenVEX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/findings", wrapper.ListRunningFindings)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/findings.csv", wrapper.ExportRunningFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/history", wrapper.GetHistory)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/workloads", wrapper.ListRunningWorkloads)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/workloads.csv", wrapper.ExportRunningWorkloads)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces", wrapper.ListNamespaces)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/operator", wrapper.GetOperator)
@@ -4737,11 +5692,23 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions", wrapper.ListExceptions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions/preview", wrapper.PreviewException)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities.csv", wrapper.ExportVulnerabilities)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}", wrapper.GetVulnerability)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads", wrapper.ListWorkloads)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads.csv", wrapper.ExportWorkloads)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.WatchEvents)
 
 	return m
+}
+
+type CSVResponseHeaders struct {
+	ContentDisposition string
+}
+type CSVTextCsvResponse struct {
+	Body io.Reader
+
+	Headers       CSVResponseHeaders
+	ContentLength int64
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
@@ -5085,6 +6052,49 @@ type ListRunningFindingsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListRunningFindingsdefaultApplicationProblemPlusJSONResponse) VisitListRunningFindingsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExportRunningFindingsRequestObject struct {
+	Params ExportRunningFindingsParams
+}
+
+type ExportRunningFindingsResponseObject interface {
+	VisitExportRunningFindingsResponse(w http.ResponseWriter) error
+}
+
+type ExportRunningFindings200TextCsvResponse struct{ CSVTextCsvResponse }
+
+func (response ExportRunningFindings200TextCsvResponse) VisitExportRunningFindingsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprint(response.Headers.ContentDisposition))
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type ExportRunningFindingsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExportRunningFindingsdefaultApplicationProblemPlusJSONResponse) VisitExportRunningFindingsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -5479,6 +6489,50 @@ func (response ListImageScansdefaultApplicationProblemPlusJSONResponse) VisitLis
 	return err
 }
 
+type ExportImageScansRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Params    ExportImageScansParams
+}
+
+type ExportImageScansResponseObject interface {
+	VisitExportImageScansResponse(w http.ResponseWriter) error
+}
+
+type ExportImageScans200TextCsvResponse struct{ CSVTextCsvResponse }
+
+func (response ExportImageScans200TextCsvResponse) VisitExportImageScansResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprint(response.Headers.ContentDisposition))
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type ExportImageScansdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExportImageScansdefaultApplicationProblemPlusJSONResponse) VisitExportImageScansResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetImageScanRequestObject struct {
 	Namespace Namespace `json:"namespace"`
 	Name      Name      `json:"name"`
@@ -5606,6 +6660,51 @@ type ListFindingsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListFindingsdefaultApplicationProblemPlusJSONResponse) VisitListFindingsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExportFindingsRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Name      Name      `json:"name"`
+	Params    ExportFindingsParams
+}
+
+type ExportFindingsResponseObject interface {
+	VisitExportFindingsResponse(w http.ResponseWriter) error
+}
+
+type ExportFindings200TextCsvResponse struct{ CSVTextCsvResponse }
+
+func (response ExportFindings200TextCsvResponse) VisitExportFindingsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprint(response.Headers.ContentDisposition))
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type ExportFindingsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExportFindingsdefaultApplicationProblemPlusJSONResponse) VisitExportFindingsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -6191,6 +7290,49 @@ func (response ListVulnerabilitiesdefaultApplicationProblemPlusJSONResponse) Vis
 	return err
 }
 
+type ExportVulnerabilitiesRequestObject struct {
+	Params ExportVulnerabilitiesParams
+}
+
+type ExportVulnerabilitiesResponseObject interface {
+	VisitExportVulnerabilitiesResponse(w http.ResponseWriter) error
+}
+
+type ExportVulnerabilities200TextCsvResponse struct{ CSVTextCsvResponse }
+
+func (response ExportVulnerabilities200TextCsvResponse) VisitExportVulnerabilitiesResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprint(response.Headers.ContentDisposition))
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type ExportVulnerabilitiesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExportVulnerabilitiesdefaultApplicationProblemPlusJSONResponse) VisitExportVulnerabilitiesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetVulnerabilityRequestObject struct {
 	ID     VulnerabilityID `json:"id"`
 	Params GetVulnerabilityParams
@@ -6271,6 +7413,50 @@ func (response ListWorkloadsdefaultApplicationProblemPlusJSONResponse) VisitList
 	return err
 }
 
+type ExportWorkloadsRequestObject struct {
+	ID     VulnerabilityID `json:"id"`
+	Params ExportWorkloadsParams
+}
+
+type ExportWorkloadsResponseObject interface {
+	VisitExportWorkloadsResponse(w http.ResponseWriter) error
+}
+
+type ExportWorkloads200TextCsvResponse struct{ CSVTextCsvResponse }
+
+func (response ExportWorkloads200TextCsvResponse) VisitExportWorkloadsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprint(response.Headers.ContentDisposition))
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type ExportWorkloadsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExportWorkloadsdefaultApplicationProblemPlusJSONResponse) VisitExportWorkloadsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListRunningWorkloadsRequestObject struct {
 	Params ListRunningWorkloadsParams
 }
@@ -6310,6 +7496,49 @@ func (response ListRunningWorkloadsdefaultApplicationProblemPlusJSONResponse) Vi
 	return err
 }
 
+type ExportRunningWorkloadsRequestObject struct {
+	Params ExportRunningWorkloadsParams
+}
+
+type ExportRunningWorkloadsResponseObject interface {
+	VisitExportRunningWorkloadsResponse(w http.ResponseWriter) error
+}
+
+type ExportRunningWorkloads200TextCsvResponse struct{ CSVTextCsvResponse }
+
+func (response ExportRunningWorkloads200TextCsvResponse) VisitExportRunningWorkloadsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprint(response.Headers.ContentDisposition))
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type ExportRunningWorkloadsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExportRunningWorkloadsdefaultApplicationProblemPlusJSONResponse) VisitExportRunningWorkloadsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListActions Lists the updates that end findings, by image repository
@@ -6336,6 +7565,9 @@ type StrictServerInterface interface {
 	// ListRunningFindings Lists the findings of all images that run
 	// (GET /api/v1/findings)
 	ListRunningFindings(ctx context.Context, request ListRunningFindingsRequestObject) (ListRunningFindingsResponseObject, error)
+	// ExportRunningFindings Returns the findings of all images that run as CSV
+	// (GET /api/v1/findings.csv)
+	ExportRunningFindings(ctx context.Context, request ExportRunningFindingsRequestObject) (ExportRunningFindingsResponseObject, error)
 	// GetHistory Returns how many findings there were to act on each day
 	// (GET /api/v1/history)
 	GetHistory(ctx context.Context, request GetHistoryRequestObject) (GetHistoryResponseObject, error)
@@ -6360,6 +7592,9 @@ type StrictServerInterface interface {
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(ctx context.Context, request ListImageScansRequestObject) (ListImageScansResponseObject, error)
+	// ExportImageScans Returns the ImageScans of a namespace as CSV
+	// (GET /api/v1/namespaces/{namespace}/imagescans.csv)
+	ExportImageScans(ctx context.Context, request ExportImageScansRequestObject) (ExportImageScansResponseObject, error)
 	// GetImageScan Returns one ImageScan
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name})
 	GetImageScan(ctx context.Context, request GetImageScanRequestObject) (GetImageScanResponseObject, error)
@@ -6369,6 +7604,9 @@ type StrictServerInterface interface {
 	// ListFindings Lists the findings of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings)
 	ListFindings(ctx context.Context, request ListFindingsRequestObject) (ListFindingsResponseObject, error)
+	// ExportFindings Returns the findings of an image as CSV
+	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv)
+	ExportFindings(ctx context.Context, request ExportFindingsRequestObject) (ExportFindingsResponseObject, error)
 	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
 	GetOpenVEX(ctx context.Context, request GetOpenVEXRequestObject) (GetOpenVEXResponseObject, error)
@@ -6411,15 +7649,24 @@ type StrictServerInterface interface {
 	// ListVulnerabilities Lists the vulnerabilities of the images that run
 	// (GET /api/v1/vulnerabilities)
 	ListVulnerabilities(ctx context.Context, request ListVulnerabilitiesRequestObject) (ListVulnerabilitiesResponseObject, error)
+	// ExportVulnerabilities Returns the vulnerabilities of the images that run as CSV
+	// (GET /api/v1/vulnerabilities.csv)
+	ExportVulnerabilities(ctx context.Context, request ExportVulnerabilitiesRequestObject) (ExportVulnerabilitiesResponseObject, error)
 	// GetVulnerability Returns a vulnerability, and how many running images have it
 	// (GET /api/v1/vulnerabilities/{id})
 	GetVulnerability(ctx context.Context, request GetVulnerabilityRequestObject) (GetVulnerabilityResponseObject, error)
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	// (GET /api/v1/vulnerabilities/{id}/workloads)
 	ListWorkloads(ctx context.Context, request ListWorkloadsRequestObject) (ListWorkloadsResponseObject, error)
+	// ExportWorkloads Returns the workloads that run an image with a vulnerability as CSV
+	// (GET /api/v1/vulnerabilities/{id}/workloads.csv)
+	ExportWorkloads(ctx context.Context, request ExportWorkloadsRequestObject) (ExportWorkloadsResponseObject, error)
 	// ListRunningWorkloads Lists the workloads whose pods run scanned images
 	// (GET /api/v1/workloads)
 	ListRunningWorkloads(ctx context.Context, request ListRunningWorkloadsRequestObject) (ListRunningWorkloadsResponseObject, error)
+	// ExportRunningWorkloads Returns the workloads whose pods run scanned images as CSV
+	// (GET /api/v1/workloads.csv)
+	ExportRunningWorkloads(ctx context.Context, request ExportRunningWorkloadsRequestObject) (ExportRunningWorkloadsResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -6670,6 +7917,32 @@ func (sh *strictHandler) ListRunningFindings(w http.ResponseWriter, r *http.Requ
 	}
 }
 
+// ExportRunningFindings operation middleware
+func (sh *strictHandler) ExportRunningFindings(w http.ResponseWriter, r *http.Request, params ExportRunningFindingsParams) {
+	var request ExportRunningFindingsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportRunningFindings(ctx, request.(ExportRunningFindingsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportRunningFindings")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExportRunningFindingsResponseObject); ok {
+		if err := validResponse.VisitExportRunningFindingsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetHistory operation middleware
 func (sh *strictHandler) GetHistory(w http.ResponseWriter, r *http.Request, params GetHistoryParams) {
 	var request GetHistoryRequestObject
@@ -6897,6 +8170,33 @@ func (sh *strictHandler) ListImageScans(w http.ResponseWriter, r *http.Request, 
 	}
 }
 
+// ExportImageScans operation middleware
+func (sh *strictHandler) ExportImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ExportImageScansParams) {
+	var request ExportImageScansRequestObject
+
+	request.Namespace = namespace
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportImageScans(ctx, request.(ExportImageScansRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportImageScans")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExportImageScansResponseObject); ok {
+		if err := validResponse.VisitExportImageScansResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetImageScan operation middleware
 func (sh *strictHandler) GetImageScan(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name) {
 	var request GetImageScanRequestObject
@@ -6973,6 +8273,34 @@ func (sh *strictHandler) ListFindings(w http.ResponseWriter, r *http.Request, na
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListFindingsResponseObject); ok {
 		if err := validResponse.VisitListFindingsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ExportFindings operation middleware
+func (sh *strictHandler) ExportFindings(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ExportFindingsParams) {
+	var request ExportFindingsRequestObject
+
+	request.Namespace = namespace
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportFindings(ctx, request.(ExportFindingsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportFindings")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExportFindingsResponseObject); ok {
+		if err := validResponse.VisitExportFindingsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -7351,6 +8679,32 @@ func (sh *strictHandler) ListVulnerabilities(w http.ResponseWriter, r *http.Requ
 	}
 }
 
+// ExportVulnerabilities operation middleware
+func (sh *strictHandler) ExportVulnerabilities(w http.ResponseWriter, r *http.Request, params ExportVulnerabilitiesParams) {
+	var request ExportVulnerabilitiesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportVulnerabilities(ctx, request.(ExportVulnerabilitiesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportVulnerabilities")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExportVulnerabilitiesResponseObject); ok {
+		if err := validResponse.VisitExportVulnerabilitiesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetVulnerability operation middleware
 func (sh *strictHandler) GetVulnerability(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params GetVulnerabilityParams) {
 	var request GetVulnerabilityRequestObject
@@ -7405,6 +8759,33 @@ func (sh *strictHandler) ListWorkloads(w http.ResponseWriter, r *http.Request, i
 	}
 }
 
+// ExportWorkloads operation middleware
+func (sh *strictHandler) ExportWorkloads(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params ExportWorkloadsParams) {
+	var request ExportWorkloadsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportWorkloads(ctx, request.(ExportWorkloadsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportWorkloads")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExportWorkloadsResponseObject); ok {
+		if err := validResponse.VisitExportWorkloadsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListRunningWorkloads operation middleware
 func (sh *strictHandler) ListRunningWorkloads(w http.ResponseWriter, r *http.Request, params ListRunningWorkloadsParams) {
 	var request ListRunningWorkloadsRequestObject
@@ -7424,6 +8805,32 @@ func (sh *strictHandler) ListRunningWorkloads(w http.ResponseWriter, r *http.Req
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListRunningWorkloadsResponseObject); ok {
 		if err := validResponse.VisitListRunningWorkloadsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ExportRunningWorkloads operation middleware
+func (sh *strictHandler) ExportRunningWorkloads(w http.ResponseWriter, r *http.Request, params ExportRunningWorkloadsParams) {
+	var request ExportRunningWorkloadsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportRunningWorkloads(ctx, request.(ExportRunningWorkloadsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportRunningWorkloads")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExportRunningWorkloadsResponseObject); ok {
+		if err := validResponse.VisitExportRunningWorkloadsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -170,6 +170,13 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 	ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ExportRunningFindings Returns the findings of all images that run as CSV
+	//
+	// The same as listRunningFindings, in one response and of one state of the store, without descriptions and advisories.
+	//
+	// Corresponds with GET /api/v1/findings.csv (the `ExportRunningFindings` operationId).
+	ExportRunningFindings(ctx context.Context, params *ExportRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetHistory Returns how many findings there were to act on each day
 	//
 	// For one namespace, or for all namespaces in which the caller may list imagescans. The operator counts about each hour, as
@@ -268,6 +275,13 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans (the `ListImageScans` operationId).
 	ListImageScans(ctx context.Context, namespace Namespace, params *ListImageScansParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ExportImageScans Returns the ImageScans of a namespace as CSV
+	//
+	// The same as listImageScans, without conditions.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans.csv (the `ExportImageScans` operationId).
+	ExportImageScans(ctx context.Context, namespace Namespace, params *ExportImageScansParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetImageScan Returns one ImageScan
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name} (the `GetImageScan` operationId).
@@ -293,6 +307,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 	ListFindings(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExportFindings Returns the findings of an image as CSV
+	//
+	// The same as listFindings, without descriptions and advisories.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv (the `ExportFindings` operationId).
+	ExportFindings(ctx context.Context, namespace Namespace, name Name, params *ExportFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	//
@@ -421,6 +442,13 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/vulnerabilities (the `ListVulnerabilities` operationId).
 	ListVulnerabilities(ctx context.Context, params *ListVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ExportVulnerabilities Returns the vulnerabilities of the images that run as CSV
+	//
+	// The same as listVulnerabilities.
+	//
+	// Corresponds with GET /api/v1/vulnerabilities.csv (the `ExportVulnerabilities` operationId).
+	ExportVulnerabilities(ctx context.Context, params *ExportVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetVulnerability Returns a vulnerability, and how many running images have it
 	//
 	// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
@@ -440,6 +468,13 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ExportWorkloads Returns the workloads that run an image with a vulnerability as CSV
+	//
+	// The same as listWorkloads.
+	//
+	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads.csv (the `ExportWorkloads` operationId).
+	ExportWorkloads(ctx context.Context, id VulnerabilityID, params *ExportWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListRunningWorkloads Lists the workloads whose pods run scanned images
 	//
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
@@ -448,6 +483,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/workloads (the `ListRunningWorkloads` operationId).
 	ListRunningWorkloads(ctx context.Context, params *ListRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExportRunningWorkloads Returns the workloads whose pods run scanned images as CSV
+	//
+	// The same as listRunningWorkloads.
+	//
+	// Corresponds with GET /api/v1/workloads.csv (the `ExportRunningWorkloads` operationId).
+	ExportRunningWorkloads(ctx context.Context, params *ExportRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListActions Lists the updates that end findings, by image repository
@@ -599,6 +641,23 @@ func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionP
 // Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 func (c *Client) ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListRunningFindingsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportRunningFindings Returns the findings of all images that run as CSV
+//
+// The same as listRunningFindings, in one response and of one state of the store, without descriptions and advisories.
+//
+// Corresponds with GET /api/v1/findings.csv (the `ExportRunningFindings` operationId).
+func (c *Client) ExportRunningFindings(ctx context.Context, params *ExportRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportRunningFindingsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -797,6 +856,23 @@ func (c *Client) ListImageScans(ctx context.Context, namespace Namespace, params
 	return c.Client.Do(req)
 }
 
+// ExportImageScans Returns the ImageScans of a namespace as CSV
+//
+// The same as listImageScans, without conditions.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans.csv (the `ExportImageScans` operationId).
+func (c *Client) ExportImageScans(ctx context.Context, namespace Namespace, params *ExportImageScansParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportImageScansRequest(c.Server, namespace, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetImageScan Returns one ImageScan
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name} (the `GetImageScan` operationId).
@@ -843,6 +919,23 @@ func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Nam
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 func (c *Client) ListFindings(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListFindingsRequest(c.Server, namespace, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportFindings Returns the findings of an image as CSV
+//
+// The same as listFindings, without descriptions and advisories.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv (the `ExportFindings` operationId).
+func (c *Client) ExportFindings(ctx context.Context, namespace Namespace, name Name, params *ExportFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportFindingsRequest(c.Server, namespace, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1130,6 +1223,23 @@ func (c *Client) ListVulnerabilities(ctx context.Context, params *ListVulnerabil
 	return c.Client.Do(req)
 }
 
+// ExportVulnerabilities Returns the vulnerabilities of the images that run as CSV
+//
+// The same as listVulnerabilities.
+//
+// Corresponds with GET /api/v1/vulnerabilities.csv (the `ExportVulnerabilities` operationId).
+func (c *Client) ExportVulnerabilities(ctx context.Context, params *ExportVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportVulnerabilitiesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetVulnerability Returns a vulnerability, and how many running images have it
 //
 // For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
@@ -1169,6 +1279,23 @@ func (c *Client) ListWorkloads(ctx context.Context, id VulnerabilityID, params *
 	return c.Client.Do(req)
 }
 
+// ExportWorkloads Returns the workloads that run an image with a vulnerability as CSV
+//
+// The same as listWorkloads.
+//
+// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads.csv (the `ExportWorkloads` operationId).
+func (c *Client) ExportWorkloads(ctx context.Context, id VulnerabilityID, params *ExportWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportWorkloadsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListRunningWorkloads Lists the workloads whose pods run scanned images
 //
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
@@ -1178,6 +1305,23 @@ func (c *Client) ListWorkloads(ctx context.Context, id VulnerabilityID, params *
 // Corresponds with GET /api/v1/workloads (the `ListRunningWorkloads` operationId).
 func (c *Client) ListRunningWorkloads(ctx context.Context, params *ListRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListRunningWorkloadsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportRunningWorkloads Returns the workloads whose pods run scanned images as CSV
+//
+// The same as listRunningWorkloads.
+//
+// Corresponds with GET /api/v1/workloads.csv (the `ExportRunningWorkloads` operationId).
+func (c *Client) ExportRunningWorkloads(ctx context.Context, params *ExportRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportRunningWorkloadsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1958,6 +2102,216 @@ func NewListRunningFindingsRequest(server string, params *ListRunningFindingsPar
 	return req, nil
 }
 
+// NewExportRunningFindingsRequest constructs an http.Request for the ExportRunningFindings method
+func NewExportRunningFindingsRequest(server string, params *ExportRunningFindingsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/findings.csv")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinSeverity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSeverity", *params.MinSeverity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Fixable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fixable", *params.Fixable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.KnownExploited != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "knownExploited", *params.KnownExploited, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Package != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "package", *params.Package, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "id", *params.ID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FirstSeenSince != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "firstSeenSince", *params.FirstSeenSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Suppressed != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "suppressed", *params.Suppressed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Image != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "image", *params.Image, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Workload != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "workload", *params.Workload, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Outdated != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Raw != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "raw", *params.Raw, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetHistoryRequest constructs an http.Request for the GetHistory method
 func NewGetHistoryRequest(server string, params *GetHistoryParams) (*http.Request, error) {
 	var err error
@@ -2625,6 +2979,103 @@ func NewListImageScansRequest(server string, namespace Namespace, params *ListIm
 	return req, nil
 }
 
+// NewExportImageScansRequest constructs an http.Request for the ExportImageScans method
+func NewExportImageScansRequest(server string, namespace Namespace, params *ExportImageScansParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/imagescans.csv", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Scanner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scanner", *params.Scanner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ScannerKind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scannerKind", *params.ScannerKind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Phase != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phase", *params.Phase, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Raw != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "raw", *params.Raw, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetImageScanRequest constructs an http.Request for the GetImageScan method
 func NewGetImageScanRequest(server string, namespace Namespace, name Name) (*http.Request, error) {
 	var err error
@@ -2950,6 +3401,218 @@ func NewListFindingsRequest(server string, namespace Namespace, name Name, param
 		if params.Continue != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewExportFindingsRequest constructs an http.Request for the ExportFindings method
+func NewExportFindingsRequest(server string, namespace Namespace, name Name, params *ExportFindingsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/imagescans/%s/findings.csv", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Source != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "source", *params.Source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinSeverity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSeverity", *params.MinSeverity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Fixable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fixable", *params.Fixable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.KnownExploited != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "knownExploited", *params.KnownExploited, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Package != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "package", *params.Package, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "id", *params.ID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FirstSeenSince != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "firstSeenSince", *params.FirstSeenSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Suppressed != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "suppressed", *params.Suppressed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Gone != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "gone", *params.Gone, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Outdated != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Raw != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "raw", *params.Raw, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3787,6 +4450,156 @@ func NewListVulnerabilitiesRequest(server string, params *ListVulnerabilitiesPar
 	return req, nil
 }
 
+// NewExportVulnerabilitiesRequest constructs an http.Request for the ExportVulnerabilities method
+func NewExportVulnerabilitiesRequest(server string, params *ExportVulnerabilitiesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/vulnerabilities.csv")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinSeverity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSeverity", *params.MinSeverity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Fixable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fixable", *params.Fixable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.KnownExploited != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "knownExploited", *params.KnownExploited, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinEPSSPercent != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minEPSSPercent", *params.MinEPSSPercent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FirstSeenSince != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "firstSeenSince", *params.FirstSeenSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Raw != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "raw", *params.Raw, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetVulnerabilityRequest constructs an http.Request for the GetVulnerability method
 func NewGetVulnerabilityRequest(server string, id VulnerabilityID, params *GetVulnerabilityParams) (*http.Request, error) {
 	var err error
@@ -3933,6 +4746,79 @@ func NewListWorkloadsRequest(server string, id VulnerabilityID, params *ListWork
 	return req, nil
 }
 
+// NewExportWorkloadsRequest constructs an http.Request for the ExportWorkloads method
+func NewExportWorkloadsRequest(server string, id VulnerabilityID, params *ExportWorkloadsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/vulnerabilities/%s/workloads.csv", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Raw != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "raw", *params.Raw, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListRunningWorkloadsRequest constructs an http.Request for the ListRunningWorkloads method
 func NewListRunningWorkloadsRequest(server string, params *ListRunningWorkloadsParams) (*http.Request, error) {
 	var err error
@@ -4000,6 +4886,84 @@ func NewListRunningWorkloadsRequest(server string, params *ListRunningWorkloadsP
 		if params.Continue != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewExportRunningWorkloadsRequest constructs an http.Request for the ExportRunningWorkloads method
+func NewExportRunningWorkloadsRequest(server string, params *ExportRunningWorkloadsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workloads.csv")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Raw != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "raw", *params.Raw, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -4162,6 +5126,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 	ListRunningFindingsWithResponse(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*ListRunningFindingsResponse, error)
 
+	// ExportRunningFindingsWithResponse Returns the findings of all images that run as CSV
+	//
+	// The same as listRunningFindings, in one response and of one state of the store, without descriptions and advisories.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/findings.csv (the `ExportRunningFindings` operationId).
+	ExportRunningFindingsWithResponse(ctx context.Context, params *ExportRunningFindingsParams, reqEditors ...RequestEditorFn) (*ExportRunningFindingsResponse, error)
+
 	// GetHistoryWithResponse Returns how many findings there were to act on each day
 	//
 	// For one namespace, or for all namespaces in which the caller may list imagescans. The operator counts about each hour, as
@@ -4274,6 +5247,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans (the `ListImageScans` operationId).
 	ListImageScansWithResponse(ctx context.Context, namespace Namespace, params *ListImageScansParams, reqEditors ...RequestEditorFn) (*ListImageScansResponse, error)
 
+	// ExportImageScansWithResponse Returns the ImageScans of a namespace as CSV
+	//
+	// The same as listImageScans, without conditions.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans.csv (the `ExportImageScans` operationId).
+	ExportImageScansWithResponse(ctx context.Context, namespace Namespace, params *ExportImageScansParams, reqEditors ...RequestEditorFn) (*ExportImageScansResponse, error)
+
 	// GetImageScanWithResponse Returns one ImageScan
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4305,6 +5287,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 	ListFindingsWithResponse(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*ListFindingsResponse, error)
+
+	// ExportFindingsWithResponse Returns the findings of an image as CSV
+	//
+	// The same as listFindings, without descriptions and advisories.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv (the `ExportFindings` operationId).
+	ExportFindingsWithResponse(ctx context.Context, namespace Namespace, name Name, params *ExportFindingsParams, reqEditors ...RequestEditorFn) (*ExportFindingsResponse, error)
 
 	// GetOpenVEXWithResponse Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	//
@@ -4459,6 +5450,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/vulnerabilities (the `ListVulnerabilities` operationId).
 	ListVulnerabilitiesWithResponse(ctx context.Context, params *ListVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*ListVulnerabilitiesResponse, error)
 
+	// ExportVulnerabilitiesWithResponse Returns the vulnerabilities of the images that run as CSV
+	//
+	// The same as listVulnerabilities.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/vulnerabilities.csv (the `ExportVulnerabilities` operationId).
+	ExportVulnerabilitiesWithResponse(ctx context.Context, params *ExportVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*ExportVulnerabilitiesResponse, error)
+
 	// GetVulnerabilityWithResponse Returns a vulnerability, and how many running images have it
 	//
 	// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
@@ -4482,6 +5482,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloadsWithResponse(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error)
 
+	// ExportWorkloadsWithResponse Returns the workloads that run an image with a vulnerability as CSV
+	//
+	// The same as listWorkloads.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads.csv (the `ExportWorkloads` operationId).
+	ExportWorkloadsWithResponse(ctx context.Context, id VulnerabilityID, params *ExportWorkloadsParams, reqEditors ...RequestEditorFn) (*ExportWorkloadsResponse, error)
+
 	// ListRunningWorkloadsWithResponse Lists the workloads whose pods run scanned images
 	//
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
@@ -4492,6 +5501,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/workloads (the `ListRunningWorkloads` operationId).
 	ListRunningWorkloadsWithResponse(ctx context.Context, params *ListRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*ListRunningWorkloadsResponse, error)
+
+	// ExportRunningWorkloadsWithResponse Returns the workloads whose pods run scanned images as CSV
+	//
+	// The same as listRunningWorkloads.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workloads.csv (the `ExportRunningWorkloads` operationId).
+	ExportRunningWorkloadsWithResponse(ctx context.Context, params *ExportRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*ExportRunningWorkloadsResponse, error)
 }
 
 type ListActionsResponse struct {
@@ -4865,6 +5883,54 @@ func (r ListRunningFindingsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListRunningFindingsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ExportRunningFindingsResponse200Headers the declared response headers of an HTTP 200 response for ExportRunningFindings
+type ExportRunningFindingsResponse200Headers struct {
+	ContentDisposition string
+}
+
+type ExportRunningFindingsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportRunningFindingsResponse200Headers
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportRunningFindingsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportRunningFindingsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportRunningFindingsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportRunningFindingsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportRunningFindingsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5285,6 +6351,54 @@ func (r ListImageScansResponse) ContentType() string {
 	return ""
 }
 
+// ExportImageScansResponse200Headers the declared response headers of an HTTP 200 response for ExportImageScans
+type ExportImageScansResponse200Headers struct {
+	ContentDisposition string
+}
+
+type ExportImageScansResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportImageScansResponse200Headers
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportImageScansResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportImageScansResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportImageScansResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportImageScansResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportImageScansResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetImageScanResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5430,6 +6544,54 @@ func (r ListFindingsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListFindingsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ExportFindingsResponse200Headers the declared response headers of an HTTP 200 response for ExportFindings
+type ExportFindingsResponse200Headers struct {
+	ContentDisposition string
+}
+
+type ExportFindingsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportFindingsResponse200Headers
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportFindingsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportFindingsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportFindingsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportFindingsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportFindingsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6109,6 +7271,54 @@ func (r ListVulnerabilitiesResponse) ContentType() string {
 	return ""
 }
 
+// ExportVulnerabilitiesResponse200Headers the declared response headers of an HTTP 200 response for ExportVulnerabilities
+type ExportVulnerabilitiesResponse200Headers struct {
+	ContentDisposition string
+}
+
+type ExportVulnerabilitiesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportVulnerabilitiesResponse200Headers
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportVulnerabilitiesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportVulnerabilitiesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportVulnerabilitiesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportVulnerabilitiesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportVulnerabilitiesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetVulnerabilityResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6205,6 +7415,54 @@ func (r ListWorkloadsResponse) ContentType() string {
 	return ""
 }
 
+// ExportWorkloadsResponse200Headers the declared response headers of an HTTP 200 response for ExportWorkloads
+type ExportWorkloadsResponse200Headers struct {
+	ContentDisposition string
+}
+
+type ExportWorkloadsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportWorkloadsResponse200Headers
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportWorkloadsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportWorkloadsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportWorkloadsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportWorkloadsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportWorkloadsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListRunningWorkloadsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6247,6 +7505,54 @@ func (r ListRunningWorkloadsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListRunningWorkloadsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ExportRunningWorkloadsResponse200Headers the declared response headers of an HTTP 200 response for ExportRunningWorkloads
+type ExportRunningWorkloadsResponse200Headers struct {
+	ContentDisposition string
+}
+
+type ExportRunningWorkloadsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportRunningWorkloadsResponse200Headers
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportRunningWorkloadsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportRunningWorkloadsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportRunningWorkloadsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportRunningWorkloadsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportRunningWorkloadsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6394,6 +7700,21 @@ func (c *ClientWithResponses) ListRunningFindingsWithResponse(ctx context.Contex
 		return nil, err
 	}
 	return ParseListRunningFindingsResponse(rsp)
+}
+
+// ExportRunningFindingsWithResponse Returns the findings of all images that run as CSV
+//
+// The same as listRunningFindings, in one response and of one state of the store, without descriptions and advisories.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/findings.csv (the `ExportRunningFindings` operationId).
+func (c *ClientWithResponses) ExportRunningFindingsWithResponse(ctx context.Context, params *ExportRunningFindingsParams, reqEditors ...RequestEditorFn) (*ExportRunningFindingsResponse, error) {
+	rsp, err := c.ExportRunningFindings(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportRunningFindingsResponse(rsp)
 }
 
 // GetHistoryWithResponse Returns how many findings there were to act on each day
@@ -6562,6 +7883,21 @@ func (c *ClientWithResponses) ListImageScansWithResponse(ctx context.Context, na
 	return ParseListImageScansResponse(rsp)
 }
 
+// ExportImageScansWithResponse Returns the ImageScans of a namespace as CSV
+//
+// The same as listImageScans, without conditions.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans.csv (the `ExportImageScans` operationId).
+func (c *ClientWithResponses) ExportImageScansWithResponse(ctx context.Context, namespace Namespace, params *ExportImageScansParams, reqEditors ...RequestEditorFn) (*ExportImageScansResponse, error) {
+	rsp, err := c.ExportImageScans(ctx, namespace, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportImageScansResponse(rsp)
+}
+
 // GetImageScanWithResponse Returns one ImageScan
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6610,6 +7946,21 @@ func (c *ClientWithResponses) ListFindingsWithResponse(ctx context.Context, name
 		return nil, err
 	}
 	return ParseListFindingsResponse(rsp)
+}
+
+// ExportFindingsWithResponse Returns the findings of an image as CSV
+//
+// The same as listFindings, without descriptions and advisories.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv (the `ExportFindings` operationId).
+func (c *ClientWithResponses) ExportFindingsWithResponse(ctx context.Context, namespace Namespace, name Name, params *ExportFindingsParams, reqEditors ...RequestEditorFn) (*ExportFindingsResponse, error) {
+	rsp, err := c.ExportFindings(ctx, namespace, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportFindingsResponse(rsp)
 }
 
 // GetOpenVEXWithResponse Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
@@ -6855,6 +8206,21 @@ func (c *ClientWithResponses) ListVulnerabilitiesWithResponse(ctx context.Contex
 	return ParseListVulnerabilitiesResponse(rsp)
 }
 
+// ExportVulnerabilitiesWithResponse Returns the vulnerabilities of the images that run as CSV
+//
+// The same as listVulnerabilities.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/vulnerabilities.csv (the `ExportVulnerabilities` operationId).
+func (c *ClientWithResponses) ExportVulnerabilitiesWithResponse(ctx context.Context, params *ExportVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*ExportVulnerabilitiesResponse, error) {
+	rsp, err := c.ExportVulnerabilities(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportVulnerabilitiesResponse(rsp)
+}
+
 // GetVulnerabilityWithResponse Returns a vulnerability, and how many running images have it
 //
 // For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
@@ -6890,6 +8256,21 @@ func (c *ClientWithResponses) ListWorkloadsWithResponse(ctx context.Context, id 
 	return ParseListWorkloadsResponse(rsp)
 }
 
+// ExportWorkloadsWithResponse Returns the workloads that run an image with a vulnerability as CSV
+//
+// The same as listWorkloads.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads.csv (the `ExportWorkloads` operationId).
+func (c *ClientWithResponses) ExportWorkloadsWithResponse(ctx context.Context, id VulnerabilityID, params *ExportWorkloadsParams, reqEditors ...RequestEditorFn) (*ExportWorkloadsResponse, error) {
+	rsp, err := c.ExportWorkloads(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportWorkloadsResponse(rsp)
+}
+
 // ListRunningWorkloadsWithResponse Lists the workloads whose pods run scanned images
 //
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
@@ -6905,6 +8286,21 @@ func (c *ClientWithResponses) ListRunningWorkloadsWithResponse(ctx context.Conte
 		return nil, err
 	}
 	return ParseListRunningWorkloadsResponse(rsp)
+}
+
+// ExportRunningWorkloadsWithResponse Returns the workloads whose pods run scanned images as CSV
+//
+// The same as listRunningWorkloads.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workloads.csv (the `ExportRunningWorkloads` operationId).
+func (c *ClientWithResponses) ExportRunningWorkloadsWithResponse(ctx context.Context, params *ExportRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*ExportRunningWorkloadsResponse, error) {
+	rsp, err := c.ExportRunningWorkloads(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportRunningWorkloadsResponse(rsp)
 }
 
 // ParseListActionsResponse parses an HTTP response from a ListActionsWithResponse call
@@ -7162,6 +8558,45 @@ func ParseListRunningFindingsResponse(rsp *http.Response) (*ListRunningFindingsR
 		}
 		response.ApplicationProblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseExportRunningFindingsResponse parses an HTTP response from a ExportRunningFindingsWithResponse call
+func ParseExportRunningFindingsResponse(rsp *http.Response) (*ExportRunningFindingsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportRunningFindingsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportRunningFindingsResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -7500,6 +8935,45 @@ func ParseListImageScansResponse(rsp *http.Response) (*ListImageScansResponse, e
 	return response, nil
 }
 
+// ParseExportImageScansResponse parses an HTTP response from a ExportImageScansWithResponse call
+func ParseExportImageScansResponse(rsp *http.Response) (*ExportImageScansResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportImageScansResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportImageScansResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseGetImageScanResponse parses an HTTP response from a GetImageScanWithResponse call
 func ParseGetImageScanResponse(rsp *http.Response) (*GetImageScanResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -7610,6 +9084,45 @@ func ParseListFindingsResponse(rsp *http.Response) (*ListFindingsResponse, error
 		}
 		response.ApplicationProblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseExportFindingsResponse parses an HTTP response from a ExportFindingsWithResponse call
+func ParseExportFindingsResponse(rsp *http.Response) (*ExportFindingsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportFindingsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportFindingsResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -8108,6 +9621,45 @@ func ParseListVulnerabilitiesResponse(rsp *http.Response) (*ListVulnerabilitiesR
 	return response, nil
 }
 
+// ParseExportVulnerabilitiesResponse parses an HTTP response from a ExportVulnerabilitiesWithResponse call
+func ParseExportVulnerabilitiesResponse(rsp *http.Response) (*ExportVulnerabilitiesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportVulnerabilitiesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportVulnerabilitiesResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseGetVulnerabilityResponse parses an HTTP response from a GetVulnerabilityWithResponse call
 func ParseGetVulnerabilityResponse(rsp *http.Response) (*GetVulnerabilityResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -8174,6 +9726,45 @@ func ParseListWorkloadsResponse(rsp *http.Response) (*ListWorkloadsResponse, err
 	return response, nil
 }
 
+// ParseExportWorkloadsResponse parses an HTTP response from a ExportWorkloadsWithResponse call
+func ParseExportWorkloadsResponse(rsp *http.Response) (*ExportWorkloadsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportWorkloadsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportWorkloadsResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListRunningWorkloadsResponse parses an HTTP response from a ListRunningWorkloadsWithResponse call
 func ParseListRunningWorkloadsResponse(rsp *http.Response) (*ListRunningWorkloadsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -8202,6 +9793,45 @@ func ParseListRunningWorkloadsResponse(rsp *http.Response) (*ListRunningWorkload
 		}
 		response.ApplicationProblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseExportRunningWorkloadsResponse parses an HTTP response from a ExportRunningWorkloadsWithResponse call
+func ParseExportRunningWorkloadsResponse(rsp *http.Response) (*ExportRunningWorkloadsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportRunningWorkloadsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportRunningWorkloadsResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
