@@ -39,6 +39,14 @@ type Exception struct {
 	Created, Expires time.Time
 }
 
+// Resource returns the kind and the name of the resource, such as "VulnerabilityException shop/accepted".
+func (e Exception) Resource() string {
+	if e.Namespace == "" {
+		return "ClusterVulnerabilityException " + e.Name
+	}
+	return "VulnerabilityException " + e.Namespace + "/" + e.Name
+}
+
 // Package selects packages. An empty field selects all.
 type Package struct {
 	// Name and Version are globs (image.MatchText).

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -57,6 +58,15 @@ func CleanText(text string) string {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
 	return withoutNUL(text)
+}
+
+// WebAddress returns an http or https URL, and "" for anything else: vulnerability databases contain all sorts of text.
+func WebAddress(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.Host == "" {
+		return ""
+	}
+	return parsed.String()
 }
 
 // TruncateText returns a text as CleanText does, and at most limit bytes of it. It cuts between two characters.

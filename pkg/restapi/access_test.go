@@ -27,7 +27,7 @@ var everyPath = []string{
 	"/api/v1/history", "/api/v1/history?namespace=shop", "/api/v1/workloads", "/api/v1/workloads?namespace=shop",
 	"/api/v1/vulnerabilities", "/api/v1/vulnerabilities?namespace=shop", "/api/v1/vulnerabilities/CVE-2026-0001", "/api/v1/vulnerabilities/CVE-2026-0001?namespace=shop",
 	"/api/v1/vulnerabilities/CVE-2026-0001/workloads", "/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop",
-	"/api/v1/namespaces/shop/imagescans.csv", findingsPath + ".csv", "/api/v1/findings.csv", "/api/v1/workloads.csv",
+	"/api/v1/namespaces/shop/imagescans.csv", findingsPath + ".csv", "/api/v1/namespaces/shop/imagescans/web/sarif", "/api/v1/findings.csv", "/api/v1/workloads.csv",
 	"/api/v1/vulnerabilities.csv?namespace=shop", "/api/v1/vulnerabilities/CVE-2026-0001/workloads.csv",
 }
 
@@ -107,6 +107,7 @@ func TestAccessReviews(t *testing.T) {
 		findingsPath:                                         "get imagescans in shop web",
 		"/api/v1/namespaces/shop/imagescans/web/sbom":        "get imagescans in shop web",
 		"/api/v1/namespaces/shop/imagescans/web/cyclonedx":   "get imagescans in shop web",
+		"/api/v1/namespaces/shop/imagescans/web/sarif":       "get imagescans in shop web",
 		findingsPath + ".csv":                                "get imagescans in shop web",
 		"/api/v1/namespaces/shop/imagescans.csv":             "list imagescans in shop ",
 		"/api/v1/findings.csv?namespace=shop":                "list imagescans in shop ",

@@ -360,7 +360,7 @@ func operationTimeout(operation string) time.Duration {
 		return downloadTimeout
 	case "getExternalReport":
 		return downloadTimeout
-	case "getCycloneDX", "getOpenVEX", "putExternalReport":
+	case "getCycloneDX", "getOpenVEX", "getSARIF", "putExternalReport":
 		return documentTimeout
 	}
 	if strings.HasPrefix(operation, "export") {

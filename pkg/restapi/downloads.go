@@ -17,6 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/cyclonedx"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/sarif"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -117,11 +118,11 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 		return notModified(tag), nil
 	}
 	var tag string
-	write := func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding) error {
+	write := func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding, _ int) error {
 		tag = a.reportETag(found, excepting)
 		return cyclonedx.Write(w, cycloneDXReport(found, tag, findings))
 	}
-	document, err := a.renderDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, write)
+	document, err := a.renderDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, wholeReport, write)
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +130,12 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	return document, nil
 }
 
-// writeDocument writes the findings of an image's report as a document.
-type writeDocument func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding) error
+// writeDocument writes the findings of an image's report as a document. total is the number of all findings of the report.
+type writeDocument func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding, total int) error
 
 // renderDocument makes a document once the caller may download one. The findings are in memory only until it returns.
 func (a operations) renderDocument(
-	ctx context.Context, namespace, name string, outdated *restv1.Outdated, write writeDocument,
+	ctx context.Context, namespace, name string, outdated *restv1.Outdated, bound documentBound, write writeDocument,
 ) (_ *documentResponse, err error) {
 	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
@@ -154,12 +155,41 @@ func (a operations) renderDocument(
 	if err != nil {
 		return nil, err
 	}
-	findings, err := a.readAllFindings(ctx, found, excepting)
+	findings, total, err := a.readFindings(ctx, found, excepting, bound)
 	if err != nil {
 		return nil, err
 	}
-	document, err := renderToFile(func(w io.Writer) error { return write(w, found, excepting, findings) })
+	document, err := renderToFile(func(w io.Writer) error { return write(w, found, excepting, findings, total) })
 	return &documentResponse{renderedDocument: document, slot: slot}, err
+}
+
+// hashedResponse is a document, or the answer that the caller has it.
+type hashedResponse interface {
+	restv1.GetOpenVEXResponseObject
+	restv1.GetSARIFResponseObject
+}
+
+// hashedDocument makes a document whose ETag is made from the document itself: the reason of an exception may change while the report and the
+// findings do not.
+func (a operations) hashedDocument(
+	ctx context.Context, namespace, name string, outdated *restv1.Outdated, ifNoneMatch *restv1.IfNoneMatch, contentType string,
+	bound documentBound, write writeDocument,
+) (hashedResponse, error) {
+	if _, _, err := a.locateReport(ctx, namespace, name, outdated); err != nil {
+		return nil, err
+	}
+	document, err := a.renderDocument(ctx, namespace, name, outdated, bound, write)
+	if err != nil {
+		return nil, err
+	}
+	tag := fmt.Sprintf(`"%x"`, document.sum)
+	if matchesETag(ptr.Deref(ifNoneMatch, ""), tag) {
+		document.close()
+		document.slot.release()
+		return notModified(tag), nil
+	}
+	document.contentType, document.tag = contentType, tag
+	return document, nil
 }
 
 // locateReport returns the location of an ImageScan's current report, and the exceptions that apply to its findings.
@@ -197,6 +227,18 @@ func cycloneDXReport(found result, tag string, findings []store.TrackedFinding) 
 	return report
 }
 
+// documentBound bounds the findings of a document, in addition to maxDocumentBytes.
+type documentBound struct {
+	findings int
+	// truncates means that a document leaves out the least urgent findings of a report that is too large. Otherwise it is refused.
+	truncates bool
+}
+
+var (
+	wholeReport   = documentBound{findings: maxDocumentFindings}
+	worstFindings = documentBound{findings: sarif.MaxFindings, truncates: true}
+)
+
 // Bounds of a report as one document, which is made in memory. A report that reaches both bounds takes about 200 MiB.
 const (
 	maxDocumentFindings = 20_000
@@ -207,9 +249,11 @@ const (
 	documentPage = 5000
 )
 
-// readAllFindings reads a report page by page. It detects a report that is too large before all of it is in memory.
-func (a operations) readAllFindings(ctx context.Context, found result, excepting store.ImageExceptions) ([]store.TrackedFinding, error) {
-	var all []store.TrackedFinding
+// readFindings reads a report page by page, worst first, and returns the number of all its findings as well. It detects a report that is too large
+// before all of it is in memory.
+func (a operations) readFindings(
+	ctx context.Context, found result, excepting store.ImageExceptions, bound documentBound,
+) (all []store.TrackedFinding, total int, err error) {
 	var size byteCounter
 	encoder := json.NewEncoder(&size)
 	encoder.SetEscapeHTML(false)
@@ -221,26 +265,30 @@ func (a operations) readAllFindings(ctx context.Context, found result, excepting
 		})
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			return nil, found.notScanned("there is no result any more")
+			return nil, 0, found.notScanned("there is no result any more")
 		case errors.Is(err, store.ErrChanged), err == nil && (page.Report.ID != found.Report.ID || page.Report.Revision != found.Report.Revision):
-			return nil, unavailable("the report was replaced while it was read; retry later")
+			return nil, 0, unavailable("the report was replaced while it was read; retry later")
 		case err != nil:
-			return nil, err
-		case page.Total > maxDocumentFindings:
-			return nil, tooLarge("%d findings", page.Total)
+			return nil, 0, err
+		case page.Total > bound.findings && !bound.truncates:
+			return nil, 0, tooLarge("%d findings", page.Total)
 		}
+		total = page.Total
 		for _, f := range page.Findings {
 			if err := errors.Join(encoder.Encode(f.Finding), encoder.Encode(exceptionTexts(f.Exception))); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
-			if size > maxDocumentBytes {
-				return nil, tooLarge("more than %d MiB of texts", maxDocumentBytes>>20)
+			switch {
+			case size > maxDocumentBytes && !bound.truncates:
+				return nil, 0, tooLarge("more than %d MiB of texts", maxDocumentBytes>>20)
+			case size > maxDocumentBytes || len(all) == bound.findings:
+				return all, total, nil
 			}
 			all = append(all, f)
 		}
 		place = page.Next
 	}
-	return all, nil
+	return all, total, nil
 }
 
 // exceptionTexts returns the texts of an exception that a document repeats with each finding that the exception covers.

@@ -2,12 +2,9 @@ package restapi
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
-
-	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/openvex"
@@ -19,32 +16,14 @@ const maxProducts = 3 * maxDocumentFindings
 
 // GetOpenVEX implements restv1.StrictServerInterface.
 func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (restv1.GetOpenVEXResponseObject, error) {
-	if _, _, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated); err != nil {
-		return nil, err
-	}
-	document, err := a.renderDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, writeOpenVEX)
-	if err != nil {
-		return nil, err
-	}
-	// The ETag is made from the document itself: the reason of an exception may change while the report and the findings do not.
-	tag := fmt.Sprintf(`"%x"`, document.sum)
-	if matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
-		document.close()
-		document.slot.release()
-		return notModified(tag), nil
-	}
-	document.contentType, document.tag = "application/json", tag
-	return document, nil
+	return a.hashedDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, r.Params.IfNoneMatch, "application/json", wholeReport, writeOpenVEX)
 }
 
 // writeOpenVEX writes the document about the suppressed findings.
-func writeOpenVEX(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding) error {
-	report := openvex.Report{Namespace: found.scan.Namespace, Key: found.key, MatchedAt: found.Report.MatchedAt}
-	for _, name := range excepting.Images {
-		report.Repositories = append(report.Repositories, name.Reference.Repository)
+func writeOpenVEX(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding, _ int) error {
+	report := openvex.Report{
+		Namespace: found.scan.Namespace, Repositories: repositoriesOf(excepting), Key: found.key, MatchedAt: found.Report.MatchedAt,
 	}
-	slices.Sort(report.Repositories)
-	report.Repositories = slices.Compact(report.Repositories)
 	for _, f := range findings {
 		if f.Exception != nil {
 			report.Suppressed = append(report.Suppressed, openvex.SuppressedFinding{Finding: f.Finding, Exception: *f.Exception})
@@ -54,6 +33,15 @@ func writeOpenVEX(w io.Writer, found result, excepting store.ImageExceptions, fi
 		return tooLarge("%d suppressed findings in an image with %d repositories", len(report.Suppressed), len(report.Repositories))
 	}
 	return openvex.Write(w, report)
+}
+
+// repositoriesOf returns the repositories in the names of an image, sorted.
+func repositoriesOf(names store.ImageExceptions) (repositories []string) {
+	for _, name := range names.Images {
+		repositories = append(repositories, name.Reference.Repository)
+	}
+	slices.Sort(repositories)
+	return slices.Compact(repositories)
 }
 
 // VisitGetOpenVEXResponse implements restv1.GetOpenVEXResponseObject.

@@ -516,6 +516,10 @@ func TestReportTooLarge(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes, want 422 that says to page through the findings", name, response.StatusCode, len(body))
 		}
 		w.requireNoDownloads()
+		log := w.sarif("/api/v1/namespaces/shop/imagescans/web/sarif")
+		if isWhole := len(log.Results) == len(findings); isWhole != (name == "many findings") || log.Properties.Truncated == isWhole || log.Properties.Findings != len(findings) {
+			t.Errorf("%s: SARIF has %d results and %+v, want all findings, or that they are not all", name, len(log.Results), log.Properties)
+		}
 		if all := w.findings("shop", "web", restv1.ListFindingsParams{Limit: ptr.To(500)}); len(all) != len(findings) {
 			t.Errorf("%s: %d findings on all pages, want %d", name, len(all), len(findings))
 		}

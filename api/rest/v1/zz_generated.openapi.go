@@ -2102,6 +2102,15 @@ type GetOpenVEXParams struct {
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
+// GetSARIFParams defines parameters for GetSARIF.
+type GetSARIFParams struct {
+	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
+	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
+
+	// IfNoneMatch The ETag of the version that the caller has.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+}
+
 // GetSBOMParams defines parameters for GetSBOM.
 type GetSBOMParams struct {
 	// IfNoneMatch The ETag of the version that the caller has.
@@ -2340,6 +2349,9 @@ type ServerInterface interface {
 	// RescanImage Scans an image again
 	// (DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report)
 	RescanImage(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name)
+	// GetSARIF Returns the findings of an image as SARIF 2.1.0
+	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sarif)
+	GetSARIF(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetSARIFParams)
 	// GetSBOM Returns the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetSBOMParams)
@@ -4556,6 +4568,78 @@ func (siw *ServerInterfaceWrapper) RescanImage(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// GetSARIF operation middleware
+func (siw *ServerInterfaceWrapper) GetSARIF(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetSARIFParams
+
+	// ------------- Optional query parameter "outdated" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outdated", r.URL.Query(), &params.Outdated, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "outdated"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "outdated", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-None-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-None-Match", Err: err})
+			return
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSARIF(w, r, namespace, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetSBOM operation middleware
 func (siw *ServerInterfaceWrapper) GetSBOM(w http.ResponseWriter, r *http.Request) {
 
@@ -5677,6 +5761,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/sbom", wrapper.GetSBOM)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx", wrapper.GetCycloneDX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/openvex", wrapper.GetOpenVEX)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/sarif", wrapper.GetSARIF)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/findings", wrapper.ListRunningFindings)
@@ -6807,6 +6892,63 @@ func (response RescanImagedefaultApplicationProblemPlusJSONResponse) VisitRescan
 	return err
 }
 
+type GetSARIFRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Name      Name      `json:"name"`
+	Params    GetSARIFParams
+}
+
+type GetSARIFResponseObject interface {
+	VisitGetSARIFResponse(w http.ResponseWriter) error
+}
+
+type GetSARIF200ResponseHeaders struct {
+	ETag string
+}
+
+type GetSARIF200ApplicationSarifPlusJSONResponse struct {
+	Body    map[string]interface{}
+	Headers GetSARIF200ResponseHeaders
+}
+
+func (response GetSARIF200ApplicationSarifPlusJSONResponse) VisitGetSARIFResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/sarif+json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSARIF304Response struct {
+}
+
+func (response GetSARIF304Response) VisitGetSARIFResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetSARIFdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetSARIFdefaultApplicationProblemPlusJSONResponse) VisitGetSARIFResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetSBOMRequestObject struct {
 	Namespace Namespace `json:"namespace"`
 	Name      Name      `json:"name"`
@@ -7613,6 +7755,9 @@ type StrictServerInterface interface {
 	// RescanImage Scans an image again
 	// (DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report)
 	RescanImage(ctx context.Context, request RescanImageRequestObject) (RescanImageResponseObject, error)
+	// GetSARIF Returns the findings of an image as SARIF 2.1.0
+	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sarif)
+	GetSARIF(ctx context.Context, request GetSARIFRequestObject) (GetSARIFResponseObject, error)
 	// GetSBOM Returns the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(ctx context.Context, request GetSBOMRequestObject) (GetSBOMResponseObject, error)
@@ -8356,6 +8501,34 @@ func (sh *strictHandler) RescanImage(w http.ResponseWriter, r *http.Request, nam
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RescanImageResponseObject); ok {
 		if err := validResponse.VisitRescanImageResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSARIF operation middleware
+func (sh *strictHandler) GetSARIF(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetSARIFParams) {
+	var request GetSARIFRequestObject
+
+	request.Namespace = namespace
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSARIF(ctx, request.(GetSARIFRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSARIF")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetSARIFResponseObject); ok {
+		if err := validResponse.VisitGetSARIFResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

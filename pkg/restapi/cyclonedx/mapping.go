@@ -398,7 +398,7 @@ func (d *decoder) sharedOf(v *vulnerability) finding.Finding {
 		}
 	}
 	for _, a := range v.Advisories {
-		if f.URL = webAddress(a.URL); f.URL != "" {
+		if f.URL = finding.WebAddress(a.URL); f.URL != "" {
 			break
 		}
 	}

@@ -1,7 +1,6 @@
 package cyclonedx
 
 import (
-	"net/url"
 	"strings"
 	"unicode/utf8"
 )
@@ -16,13 +15,4 @@ func clip(version string) string {
 		return version
 	}
 	return string([]rune(version)[:maxVersion])
-}
-
-// webAddress returns an http or https URL, and "" for anything else: vulnerability databases contain all sorts of text.
-func webAddress(address string) string {
-	parsed, err := url.Parse(address)
-	if err != nil || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.Host == "" {
-		return ""
-	}
-	return parsed.String()
 }

@@ -88,7 +88,7 @@ func vulnerabilityOf(r Report, findings []finding.Finding) cdx.Vulnerability {
 	if references := referencesOf(findings); len(references) > 0 {
 		v.References = &references
 	}
-	if address := webAddress(worst.URL); address != "" {
+	if address := finding.WebAddress(worst.URL); address != "" {
 		v.Advisories = &[]cdx.Advisory{{URL: address}}
 	}
 	affects := affectsOf(findings)

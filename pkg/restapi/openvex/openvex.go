@@ -58,7 +58,7 @@ func (r Report) document() (*vex.VEX, error) {
 	for _, group := range grouped(r.Suppressed) {
 		statement := r.statement(group)
 		if err := statement.Validate(); err != nil {
-			return nil, fmt.Errorf("exception %s: %w", nameOf(group[0].Exception), err)
+			return nil, fmt.Errorf("exception %s: %w", group[0].Exception.Resource(), err)
 		}
 		document.Statements = append(document.Statements, statement)
 		if created := group[0].Exception.Created; created.After(issued) {
@@ -100,7 +100,7 @@ func (r Report) statement(group []SuppressedFinding) vex.Statement {
 	created := e.Created.UTC()
 	statement := vex.Statement{
 		Vulnerability: vulnerabilityOf(group), Timestamp: &created, Status: vex.Status(e.Status),
-		Justification: vex.Justification(e.Justification), ActionStatement: e.Action, StatusNotes: "by " + nameOf(e),
+		Justification: vex.Justification(e.Justification), ActionStatement: e.Action, StatusNotes: "by " + e.Resource(),
 	}
 	if !e.Expires.IsZero() {
 		statement.StatusNotes += ", until " + e.Expires.UTC().Format(time.RFC3339)
@@ -123,13 +123,6 @@ func (r Report) statement(group []SuppressedFinding) vex.Statement {
 		})
 	}
 	return statement
-}
-
-func nameOf(e exception.Exception) string {
-	if e.Namespace == "" {
-		return "ClusterVulnerabilityException " + e.Name
-	}
-	return "VulnerabilityException " + e.Namespace + "/" + e.Name
 }
 
 func vulnerabilityOf(group []SuppressedFinding) vex.Vulnerability {

@@ -332,6 +332,15 @@ type ClientInterface interface {
 	// Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
 	RescanImage(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetSARIF Returns the findings of an image as SARIF 2.1.0
+	//
+	// One run with a rule for each vulnerability, and a result for each vulnerability and package. Fingerprints are the same for all tags and
+	// digests of a repository. A result that an exception suppresses has a suppression. At most 25,000 results, and 24 MiB of findings as
+	// JSON: `truncated` in the properties of the run says whether the least urgent ones are left out.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sarif (the `GetSARIF` operationId).
+	GetSARIF(ctx context.Context, namespace Namespace, name Name, params *GetSARIFParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetSBOM Returns the SBOM of an image
 	//
 	// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
@@ -973,6 +982,25 @@ func (c *Client) GetOpenVEX(ctx context.Context, namespace Namespace, name Name,
 // Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
 func (c *Client) RescanImage(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRescanImageRequest(c.Server, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSARIF Returns the findings of an image as SARIF 2.1.0
+//
+// One run with a rule for each vulnerability, and a result for each vulnerability and package. Fingerprints are the same for all tags and
+// digests of a repository. A result that an exception suppresses has a suppression. At most 25,000 results, and 24 MiB of findings as
+// JSON: `truncated` in the properties of the run says whether the least urgent ones are left out.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sarif (the `GetSARIF` operationId).
+func (c *Client) GetSARIF(ctx context.Context, namespace Namespace, name Name, params *GetSARIFParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSARIFRequest(c.Server, namespace, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3760,6 +3788,89 @@ func NewRescanImageRequest(server string, namespace Namespace, name Name) (*http
 	return req, nil
 }
 
+// NewGetSARIFRequest constructs an http.Request for the GetSARIF method
+func NewGetSARIFRequest(server string, namespace Namespace, name Name, params *GetSARIFParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/imagescans/%s/sarif", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Outdated != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetSBOMRequest constructs an http.Request for the GetSBOM method
 func NewGetSBOMRequest(server string, namespace Namespace, name Name, params *GetSBOMParams) (*http.Request, error) {
 	var err error
@@ -5318,6 +5429,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
 	RescanImageWithResponse(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*RescanImageResponse, error)
 
+	// GetSARIFWithResponse Returns the findings of an image as SARIF 2.1.0
+	//
+	// One run with a rule for each vulnerability, and a result for each vulnerability and package. Fingerprints are the same for all tags and
+	// digests of a repository. A result that an exception suppresses has a suppression. At most 25,000 results, and 24 MiB of findings as
+	// JSON: `truncated` in the properties of the run says whether the least urgent ones are left out.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sarif (the `GetSARIF` operationId).
+	GetSARIFWithResponse(ctx context.Context, namespace Namespace, name Name, params *GetSARIFParams, reqEditors ...RequestEditorFn) (*GetSARIFResponse, error)
+
 	// GetSBOMWithResponse Returns the SBOM of an image
 	//
 	// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
@@ -6694,6 +6816,61 @@ func (r RescanImageResponse) ContentType() string {
 	return ""
 }
 
+// GetSARIFResponse200Headers the declared response headers of an HTTP 200 response for GetSARIF
+type GetSARIFResponse200Headers struct {
+	ETag string
+}
+
+type GetSARIFResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationSarifJSON200 the response for an HTTP 200 `application/sarif+json` response
+	ApplicationSarifJSON200 *map[string]interface{}
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetSARIFResponse200Headers
+}
+
+// GetApplicationSarifJSON200 returns the response for an HTTP 200 `application/sarif+json` response
+func (r GetSARIFResponse) GetApplicationSarifJSON200() *map[string]interface{} {
+	return r.ApplicationSarifJSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSARIFResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSARIFResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSARIFResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSARIFResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSARIFResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // GetSBOMResponse200Headers the declared response headers of an HTTP 200 response for GetSBOM
 type GetSBOMResponse200Headers struct {
 	ContentEncoding string
@@ -7996,6 +8173,23 @@ func (c *ClientWithResponses) RescanImageWithResponse(ctx context.Context, names
 	return ParseRescanImageResponse(rsp)
 }
 
+// GetSARIFWithResponse Returns the findings of an image as SARIF 2.1.0
+//
+// One run with a rule for each vulnerability, and a result for each vulnerability and package. Fingerprints are the same for all tags and
+// digests of a repository. A result that an exception suppresses has a suppression. At most 25,000 results, and 24 MiB of findings as
+// JSON: `truncated` in the properties of the run says whether the least urgent ones are left out.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sarif (the `GetSARIF` operationId).
+func (c *ClientWithResponses) GetSARIFWithResponse(ctx context.Context, namespace Namespace, name Name, params *GetSARIFParams, reqEditors ...RequestEditorFn) (*GetSARIFResponse, error) {
+	rsp, err := c.GetSARIF(ctx, namespace, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSARIFResponse(rsp)
+}
+
 // GetSBOMWithResponse Returns the SBOM of an image
 //
 // The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
@@ -9201,6 +9395,55 @@ func ParseRescanImageResponse(rsp *http.Response) (*RescanImageResponse, error) 
 		}
 		response.ApplicationProblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseGetSARIFResponse parses an HTTP response from a GetSARIFWithResponse call
+func ParseGetSARIFResponse(rsp *http.Response) (*GetSARIFResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSARIFResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationSarifJSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetSARIFResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
