@@ -163,6 +163,10 @@ func TestSBOMFile(t *testing.T) {
 	if r.status != 0 || err != nil || string(text) != `{"artifacts":[{"name":"web"}]}` {
 		t.Errorf("the file has %q, %v, %+v", text, err, r)
 	}
+	r = w.run(kubeconfig, "sbom", "web", "--format=sarif", "--file", file)
+	if text, err = os.ReadFile(file); r.status != 0 || err != nil || !strings.Contains(string(text), `"version":"2.1.0","runs":[`) {
+		t.Errorf("as SARIF the file has %q, %v, %+v", text, err, r)
+	}
 }
 
 // TestRescan: an image's ImageScan is deleted, and a Scanner gets a new request each time.

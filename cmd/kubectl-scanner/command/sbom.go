@@ -24,28 +24,30 @@ const (
 	documentSyft      = "syft-json"
 	documentCycloneDX = "cyclonedx"
 	documentOpenVEX   = "openvex"
+	documentSARIF     = "sarif"
 )
 
-var documents = []string{documentSyft, documentCycloneDX, documentOpenVEX}
+var documents = []string{documentSyft, documentCycloneDX, documentOpenVEX, documentSARIF}
 
 func (s *session) sbomCommand() *cobra.Command {
 	var format, file string
 	c := &cobra.Command{
-		Use: "sbom IMAGE", Short: "Print the SBOM of an image, or its report as CycloneDX or OpenVEX", Args: cobra.ExactArgs(1),
-		Long: `Print the SBOM of an image as Syft made it, the image's findings as CycloneDX, or the decisions about them as OpenVEX.
+		Use: "sbom IMAGE", Short: "Print the SBOM of an image, or its report as CycloneDX, SARIF or OpenVEX", Args: cobra.ExactArgs(1),
+		Long: `Print the SBOM of an image as Syft made it, the image's findings as CycloneDX or SARIF, or the decisions about them as OpenVEX.
 
 IMAGE is the ImageScan's name, the image's reference or a part of it, its digest, or a workload such as Deployment/web.`,
 		Example: `  kubectl scanner sbom shop/web:1.4 -n shop --file web.json
-  kubectl scanner sbom shop/web:1.4 -n shop --format cyclonedx`,
+  kubectl scanner sbom shop/web:1.4 -n shop --format cyclonedx
+  kubectl scanner sbom shop/web:1.4 -n shop --format sarif --file web.sarif`,
 		ValidArgsFunction: s.completeImages,
 		RunE: func(c *cobra.Command, args []string) error {
 			if !slices.Contains(documents, format) {
-				return fmt.Errorf("--format: %q is none of syft-json, cyclonedx and openvex", format)
+				return fmt.Errorf("--format: %q is none of syft-json, cyclonedx, openvex and sarif", format)
 			}
 			return s.sbom(c.Context(), args[0], format, file)
 		},
 	}
-	c.Flags().StringVar(&format, "format", documentSyft, "syft-json, cyclonedx or openvex")
+	c.Flags().StringVar(&format, "format", documentSyft, "syft-json, cyclonedx, openvex or sarif")
 	c.Flags().StringVarP(&file, "file", "f", "", "write to this file, which exists only if it is complete")
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(documents, cobra.ShellCompDirectiveNoFileComp))
 	return s.requiresConnection(c, own("imagescans", "", "get", "list"))
@@ -101,6 +103,8 @@ func requestDocument(ctx context.Context, api *connect.Connection, scan *v1alpha
 		return api.GetCycloneDX(ctx, scan.Namespace, scan.Name, &restv1.GetCycloneDXParams{})
 	case documentOpenVEX:
 		return api.GetOpenVEX(ctx, scan.Namespace, scan.Name, &restv1.GetOpenVEXParams{})
+	case documentSARIF:
+		return api.GetSARIF(ctx, scan.Namespace, scan.Name, &restv1.GetSARIFParams{})
 	}
 	return api.GetSBOM(ctx, scan.Namespace, scan.Name, &restv1.GetSBOMParams{AcceptEncoding: ptr.To("zstd")})
 }
