@@ -143,6 +143,11 @@ export function Pages({ shown, total, next, what, many = what + 's' }: { shown: 
   </nav>;
 }
 
+// CSV is the link to a list as CSV. The manager names the file.
+export function CSV({ of, to, label = 'CSV' }: { of: string; to: string; label?: string }) {
+  return <a class="csv" href={to} download="" title={`Download ${of} as CSV`}>{label}</a>;
+}
+
 // TextFilter is a text in the address. It follows the keys at once, and the address follows when they pause.
 export function TextFilter({ name, label }: { name: string; label: string }) {
   const given = new URLSearchParams(location.search).get(name) ?? '';

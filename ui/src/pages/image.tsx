@@ -159,6 +159,8 @@ function OtherTools({ image }: { image: ImageScan }) {
 const documents = [
   { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/sbom', name: 'SBOM', format: 'Syft JSON', file: 'syft.json' },
   { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx', name: 'Findings', format: 'CycloneDX 1.6', file: 'cdx.json' },
+  { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/sarif', name: 'Findings for code scanning', format: 'SARIF 2.1.0', file: 'sarif' },
+  { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv', name: 'Findings for a spreadsheet', format: 'CSV', file: 'csv' },
   { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/openvex', name: 'Exceptions', format: 'OpenVEX 0.2.0', file: 'openvex.json' },
 ];
 

@@ -1,8 +1,8 @@
 // The findings of one image, and how current they are.
-import { useGet, now } from '../api';
+import { urlOf, useGet, now } from '../api';
 import type { Finding, FindingList, ImageScan } from '../api.gen';
 import { date, percent, severities, visible } from '../format';
-import { Choose, Details, Exploited, Facts, Foreign, Pages, SeverityMark, Suppressed, Table, TextFilter, Time, View, WebLink, yesOrNo } from '../parts';
+import { Choose, CSV, Details, Exploited, Facts, Foreign, Pages, SeverityMark, Suppressed, Table, TextFilter, Time, View, WebLink, yesOrNo } from '../parts';
 import { href, usePlace } from '../router';
 
 // pageSize keeps the page small enough for a slow computer.
@@ -16,10 +16,12 @@ export function Findings({ image, changes = false, source }: { image: ImageScan;
   const since = query.get('since') ?? dayBefore(7);
   const text = query.get('text'), position = query.get('continue');
   const minSeverity = severities.find((s) => s === query.get('minSeverity'));
-  const findings = useGet('/api/v1/namespaces/{namespace}/imagescans/{name}/findings', { namespace: image.namespace, name: image.name }, {
+  const key = { namespace: image.namespace, name: image.name };
+  const filters = {
     ...flag('fixable'), ...flag('knownExploited'), ...flag('suppressed'), ...(text && { text }), ...(minSeverity && { minSeverity }),
-    ...(gone && { gone }), ...(changes && !gone && { firstSeenSince: `${since}T00:00:00Z` }), ...(source && { source }), ...(image.phase === 'Failed' && { outdated: true }), ...(position && { continue: position }), limit: pageSize,
-  });
+    ...(gone && { gone }), ...(changes && !gone && { firstSeenSince: `${since}T00:00:00Z` }), ...(source && { source }), ...(image.phase === 'Failed' && { outdated: true }),
+  };
+  const findings = useGet('/api/v1/namespaces/{namespace}/imagescans/{name}/findings', key, { ...filters, ...(position && { continue: position }), limit: pageSize });
   return <>
     <div class="filters">
       {changes && <Choose name="change" label="Change" choices={[{ value: '', label: 'new' }, { value: 'gone', label: 'no longer found' }]} />}
@@ -29,6 +31,7 @@ export function Findings({ image, changes = false, source }: { image: ImageScan;
       <Choose name="fixable" label="Fix" choices={yesOrNo('available', 'none')} />
       <Choose name="knownExploited" label="Exploited" choices={yesOrNo('known', 'not known')} />
       <Choose name="suppressed" label="Exception" choices={yesOrNo('suppressed', 'not suppressed')} />
+      <CSV of="these findings" to={urlOf('/api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv', key, filters)} />
     </div>
     <View of={findings}>{(list) => <>
       <ReportLine list={list} />

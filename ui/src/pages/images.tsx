@@ -1,9 +1,9 @@
 // The images of a namespace, those that failed first.
-import { useGet } from '../api';
+import { urlOf, useGet } from '../api';
 import type { ImageScan } from '../api.gen';
 import { shortDigest } from '../format';
 import { useNamespace, useSession } from '../session';
-import { Choose, Counts, Foreign, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
+import { Choose, Counts, CSV, Foreign, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 
 const phases = ['Failed', 'Pending', 'Cataloging', 'Matching', 'Scanned'] as const;
@@ -31,6 +31,7 @@ function ImagesOf({ namespace }: { namespace: string }) {
     <div class="filters">
       <TextFilter name="text" label="Name, digest or workload" />
       <Choose name="phase" label="Phase" choices={[{ value: '', label: 'all' }, ...phases.map((p) => ({ value: p, label: p }))]} />
+      {text === '' && <CSV of="these images" to={urlOf('/api/v1/namespaces/{namespace}/imagescans.csv', { namespace }, { ...(phase && { phase }) })} />}
     </div>
     <View of={scans}>{(list) => {
       const shown = list.items.filter((s) => text === '' || [s.digest, ...(s.references ?? []), ...(s.workloads ?? [])].some((t) => t.toLowerCase().includes(text)));

@@ -1,8 +1,8 @@
 // The vulnerabilities of the images that run, worst first.
-import { useGet } from '../api';
+import { urlOf, useGet } from '../api';
 import type { Vulnerability } from '../api.gen';
 import { percent, severities } from '../format';
-import { Choose, Exploited, NotCovered, Pages, SeverityMark, Table, TextFilter, Time, Title, View, yesOrNo } from '../parts';
+import { Choose, CSV, Exploited, NotCovered, Pages, SeverityMark, Table, TextFilter, Time, Title, View, yesOrNo } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace } from '../session';
 
@@ -12,10 +12,9 @@ export function VulnerabilitiesPage() {
   const flag = (name: string) => (query.has(name) ? { [name]: query.get(name) === 'true' } : {});
   const text = query.get('text'), position = query.get('continue'), percentage = Number(query.get('minEPSSPercent'));
   const minSeverity = severities.find((s) => s === query.get('minSeverity'));
-  const vulnerabilities = useGet('/api/v1/vulnerabilities', {}, {
-    ...(namespace && { namespace }), ...flag('fixable'), ...flag('knownExploited'), ...(text && { text }), ...(minSeverity && { minSeverity }),
-    ...(percentage > 0 && { minEPSSPercent: percentage }), ...(position && { continue: position }), limit: 100,
-  });
+  const ofFindings = { ...(namespace && { namespace }), ...flag('fixable'), ...flag('knownExploited'), ...(minSeverity && { minSeverity }) };
+  const filters = { ...ofFindings, ...(text && { text }), ...(percentage > 0 && { minEPSSPercent: percentage }) };
+  const vulnerabilities = useGet('/api/v1/vulnerabilities', {}, { ...filters, ...(position && { continue: position }), limit: 100 });
   const isFiltered = Boolean(text ?? minSeverity ?? query.get('fixable') ?? query.get('knownExploited')) || percentage > 0;
   return <>
     <Title text={namespace ? `Vulnerabilities in ${namespace}` : 'Vulnerabilities'} />
@@ -25,6 +24,8 @@ export function VulnerabilitiesPage() {
       <Choose name="fixable" label="Fix" choices={yesOrNo('available', 'none')} />
       <Choose name="knownExploited" label="Exploited" choices={yesOrNo('known', 'not known')} />
       <Choose name="minEPSSPercent" label="EPSS" choices={[{ value: '', label: 'all' }, ...['1', '10', '50'].map((n) => ({ value: n, label: `at least ${n} %` }))]} />
+      <CSV of="these vulnerabilities" to={urlOf('/api/v1/vulnerabilities.csv', {}, filters)} />
+      {!text && percentage <= 0 && <CSV of="all findings of these vulnerabilities" to={urlOf('/api/v1/findings.csv', {}, ofFindings)} label="CSV of findings" />}
     </div>
     <View of={vulnerabilities}>{(list) => <>
       {(list.items.length > 0 || isFiltered) && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}

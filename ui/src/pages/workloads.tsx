@@ -1,8 +1,8 @@
 // The workloads whose pods run scanned images, the most urgent first.
-import { useGet } from '../api';
+import { urlOf, useGet } from '../api';
 import type { RunningWorkload } from '../api.gen';
 import { count, number } from '../format';
-import { Counts, Exploited, Foreign, gapsOf, NotCovered, Pages, Table, TextFilter, Title, View } from '../parts';
+import { Counts, CSV, Exploited, Foreign, gapsOf, NotCovered, Pages, Table, TextFilter, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace } from '../session';
 
@@ -10,11 +10,12 @@ export function WorkloadsPage() {
   const { query } = usePlace();
   const namespace = useNamespace();
   const text = query.get('text'), position = query.get('continue');
-  const workloads = useGet('/api/v1/workloads', {}, { ...(namespace && { namespace }), ...(text && { text }), ...(position && { continue: position }), limit: 50 });
+  const filters = { ...(namespace && { namespace }), ...(text && { text }) };
+  const workloads = useGet('/api/v1/workloads', {}, { ...filters, ...(position && { continue: position }), limit: 50 });
   const scope = namespace && `in ${namespace}`;
   return <>
     <Title text={namespace ? `Workloads in ${namespace}` : 'Workloads'} />
-    <div class="filters"><TextFilter name="text" label="Name" /></div>
+    <div class="filters"><TextFilter name="text" label="Name" /><CSV of="these workloads" to={urlOf('/api/v1/workloads.csv', {}, filters)} /></div>
     <View of={workloads}>{({ items, total, coverage, continue: next }) => <>
       <NotCovered coverage={coverage} scope={scope} />
       {items.length > 0 && <Table label="Workloads, the most urgent first" rows={items} id={(w) => [w.namespace, w.kind, w.name].join('/')} columns={columnsOf(namespace)} />}

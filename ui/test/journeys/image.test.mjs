@@ -1,5 +1,6 @@
 // One image: its packages, what another digest would change, reports of other tools, and scanning it again.
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { after, test } from 'node:test';
 import { Person, addressOf, close, fixture } from '../person.mjs';
 
@@ -83,6 +84,39 @@ test('a report of another tool is shown with its source, and its document can be
   assert.match(await keeper.text('tbody'), /CVE-2021-0042[\s\S]*High[\s\S]*busybox/);
   await keeper.visit(address);
   assert.ok(!(await keeper.text('tbody')).includes('CVE-2021-0042'), "a report of another tool is not among the engine's findings");
+  await keeper.leave();
+});
+
+test('findings can be downloaded as CSV with the filters of the page, and as SARIF', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  const address = await addressOf(keeper, 'depot', 'vulnerable-door');
+  const downloaded = async (link) => {
+    const [download] = await Promise.all([keeper.page.waitForEvent('download'), keeper.page.getByRole('link', { name: link, exact: true }).click()]);
+    return { name: download.suggestedFilename(), text: await readFile(await download.path(), 'utf8') };
+  };
+  await keeper.visit(`${address}?text=openssl`);
+  const csv = await downloaded('CSV');
+  assert.match(csv.name, /^findings-depot-.*-\d{4}-\d\d-\d\d\.csv$/);
+  assert.match(csv.text, /^id,aliases,severity,[^\r]*\r\nCVE-/);
+  assert.ok(csv.text.includes(',openssl,') && !csv.text.includes(',zlib,'), csv.text);
+  await keeper.visit(`${address}?tab=downloads`);
+  const log = JSON.parse((await downloaded('SARIF 2.1.0')).text);
+  assert.equal(log.version, '2.1.0');
+  assert.deepEqual(log.runs[0].results.map((r) => r.ruleId).sort(), (await keeper.json(`/api/v1${address.replace('/images/', '/imagescans/')}/findings`)).items.map((f) => f.id).sort());
+  await keeper.leave();
+});
+
+test('lists can be downloaded as CSV with the filters of the page', async () => {
+  const keeper = await Person.signedIn('keeper', '/vulnerabilities?namespace=depot&minSeverity=High');
+  await keeper.settled();
+  for (const [link, page, name] of [['CSV', '', /^vulnerabilities-depot-/], ['CSV of findings', '', /^findings-depot-/], ['CSV', '/workloads?namespace=depot', /^workloads-depot-/], ['CSV', '/images?namespace=depot', /^images-depot-/]]) {
+    if (page) await keeper.visit(page);
+    const [download] = await Promise.all([keeper.page.waitForEvent('download'), keeper.page.getByRole('link', { name: link, exact: true }).click()]);
+    assert.match(download.suggestedFilename(), name);
+    const [header, ...rows] = (await readFile(await download.path(), 'utf8')).trimEnd().split('\r\n');
+    assert.ok(header.includes(',') && rows.length > 0, `${name}: ${header}`);
+    if (!page) assert.equal(rows.find((row) => !/,(Critical|High),/.test(row)), undefined);
+  }
   await keeper.leave();
 });
 
