@@ -22,6 +22,7 @@ func Canonical(id string, aliases []string) string {
 	}
 	var cves, ghsas []string
 	for _, alias := range aliases {
+		alias = strings.TrimSpace(alias)
 		upper := strings.ToUpper(alias)
 		switch {
 		case cvePattern.MatchString(upper) && !slices.Contains(cves, upper):

@@ -21,6 +21,7 @@ func TestCanonical(t *testing.T) {
 		"a CVE that names another as alias":  {"CVE-2024-1111", []string{"CVE-2024-2222"}, "CVE-2024-1111"},
 		"GHSA with one CVE":                  {"GHSA-aaaa-bbbb-cccc", []string{"CVE-2024-3094"}, "CVE-2024-3094"},
 		"GHSA with the same CVE twice":       {"GHSA-aaaa-bbbb-cccc", []string{"CVE-2024-3094", "cve-2024-3094"}, "CVE-2024-3094"},
+		"GHSA with a CVE with blanks around": {"GHSA-aaaa-bbbb-cccc", []string{" CVE-2024-3094\n"}, "CVE-2024-3094"},
 		"GHSA without a CVE":                 {"GHSA-aaaa-bbbb-cccc", nil, "GHSA-aaaa-bbbb-cccc"},
 		"GHSA that covers several CVEs":      {"GHSA-aaaa-bbbb-cccc", []string{"CVE-2024-1111", "CVE-2024-2222"}, "GHSA-aaaa-bbbb-cccc"},
 		"Go, with CVE and GHSA":              {"GO-2024-2687", []string{"GHSA-4v7x-pqxf-cx7m", "CVE-2023-45288"}, "CVE-2023-45288"},
