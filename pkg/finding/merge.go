@@ -48,7 +48,8 @@ func (f *Finding) mergeWith(other Finding) {
 		f.FixState, f.FixVersions, f.FixAvailable = other.FixState, other.FixVersions, other.FixAvailable
 	}
 	for _, path := range other.Paths {
-		if !slices.Contains(f.Paths, path) {
+		// The first path is part of the key, unless the package is one of the operating system. The key must stay the same.
+		if !slices.Contains(f.Paths, path) && (len(f.Paths) > 0 || slices.Contains(osPackageTypes, f.Package.Type)) {
 			f.Paths = append(f.Paths, path)
 		}
 	}

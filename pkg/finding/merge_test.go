@@ -147,6 +147,28 @@ func TestMergeUnites(t *testing.T) {
 	}
 }
 
+// TestMergeKeepsKey: only a package of the operating system, whose key has no path, may get its first path from another finding.
+func TestMergeKeepsKey(t *testing.T) {
+	for name, tt := range map[string]struct {
+		without Finding
+		want    []string
+	}{
+		"of the operating system":     {deb("CVE-2024-0001", "a", "1", func(f *Finding) { f.Paths, f.Package.PURL = nil, "pkg:deb/a@1" }), []string{"/a"}},
+		"not of the operating system": {Finding{ID: "CVE-2024-0001", Package: Package{Name: "a", Version: "1", Type: "npm", PURL: "pkg:deb/a@1"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := deb("CVE-2024-0001", "a", "1", func(f *Finding) { f.Paths, f.Package.PURL = []string{"/a"}, "pkg:deb/a@1" })
+			merged := Merge([]Finding{tt.without, with})
+			if len(merged) != 1 || merged[0].Key() != with.Key() {
+				t.Fatalf("merged to %+v, want one finding with the same key", merged)
+			}
+			if diff := cmp.Diff(tt.want, merged[0].Paths); diff != "" {
+				t.Errorf("paths (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestMergeOfNothing checks that the result is an empty list, which is [] in JSON and not null.
 func TestMergeOfNothing(t *testing.T) {
 	if got := Merge(nil); got == nil || len(got) != 0 {
