@@ -6,6 +6,7 @@ package image
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,7 @@ type Platform struct {
 // ParsePlatform parses os/architecture[/variant].
 func ParsePlatform(s string) (Platform, error) {
 	parts := strings.Split(s, "/")
-	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
+	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
 		return Platform{}, fmt.Errorf("platform %q: want os/architecture or os/architecture/variant", s)
 	}
 	p := Platform{OS: parts[0], Architecture: parts[1]}

@@ -80,7 +80,7 @@ func TestPlatforms(t *testing.T) {
 			t.Errorf("%+v is written %q, want %q", got, got.String(), text)
 		}
 	}
-	for _, text := range []string{"", "linux", "/", "linux/", "/amd64", "linux/arm/v7/x"} {
+	for _, text := range []string{"", "linux", "/", "linux/", "/amd64", "linux/arm/", "linux/arm/v7/x"} {
 		if got, err := ParsePlatform(text); err == nil {
 			t.Errorf("ParsePlatform(%q) = %+v, want an error", text, got)
 		}
