@@ -116,7 +116,7 @@ func resolve(status corev1.ContainerStatus, spec string) (PodImage, *UnresolvedI
 	if err != nil {
 		return fail(v1alpha1.ReasonBareImageID, err.Error())
 	}
-	if id.Bare && ref.Digest != "" {
+	if id.Bare && image.ValidDigest(ref.Digest) {
 		id = image.ID{Repository: ref.Repository, Digest: ref.Digest}
 	}
 	return PodImage{Container: status.Name, ID: id, Reference: ref}, nil

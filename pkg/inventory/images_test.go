@@ -15,6 +15,7 @@ import (
 // TestImagesOf: which images of a pod are resolved to a digest and which are not.
 func TestImagesOf(t *testing.T) {
 	pinned := "ghcr.io/a/b@" + Digest("pinned")
+	sha512 := "ghcr.io/a/b@sha512:" + strings.Repeat("c", 128)
 	resolved := func(container, reference string) PodImage {
 		ref, _ := image.ParseReference(reference)
 		id, _ := image.ParseID(ImageID(reference))
@@ -55,6 +56,10 @@ func TestImagesOf(t *testing.T) {
 		"loaded on the node, but the spec says which": {
 			Pod(Namespace, "a", Loaded("c", pinned)),
 			[]PodImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: Digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+		},
+		"loaded on the node, and the spec names a digest that is not SHA-256": {
+			Pod(Namespace, "a", Loaded("c", sha512)),
+			[]PodImage{{Container: "c", ID: image.ID{Digest: Digest("loaded " + sha512), Bare: true}, Reference: resolved("c", sha512).Reference}}, nil,
 		},
 		"loaded on a node with CRI-O, but the spec says which": {
 			Pod(Namespace, "a", WithContainer("c", pinned, corev1.ContainerStatus{ImageID: strings.TrimPrefix(Digest("loaded"), "sha256:")})),
