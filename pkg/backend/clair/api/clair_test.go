@@ -294,6 +294,20 @@ func TestSeveralLayers(t *testing.T) {
 	}
 }
 
+// TestHiddenCredentials: characters that do not print do not protect a credential from being recognised.
+func TestHiddenCredentials(t *testing.T) {
+	for name, text := range map[string]string{
+		"the credential of a header": "Bearer\x00s3cret",
+		"the user of an address":     "https://robot:s3cret\u200b@registry.example.com/v2/",
+		"the query of an address":    "https://registry.example.com/v2/?token=s3cret\xff",
+	} {
+		report := &claircore.IndexReport{State: api.StateError, Err: "failed to fetch layers: " + text}
+		if message := clientOf(t, "http://clair").Failure(report, manifest()).Error(); strings.Contains(message, "s3cret") {
+			t.Errorf("%s is disclosed: %q", name, message)
+		}
+	}
+}
+
 // TestFailureIsClean: Clair quotes the answers of registries, which may quote the credentials that they received.
 func TestFailureIsClean(t *testing.T) {
 	for sent, secrets := range map[string][]string{

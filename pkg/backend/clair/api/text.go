@@ -27,7 +27,9 @@ var (
 // a token, and everything in a URL except scheme, host and path. Of other hosts' answers to Clair it keeps only the status code: images
 // determine which hosts Clair contacts, and the reader of a message may have no access to these.
 func sanitize(text string, secrets []string) string {
-	text = quotedResponse.ReplaceAllString(text, "$1")
+	text = quotedResponse.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "$1")
+	// This comes first: without the characters that it removes, a part of the text could look like a credential.
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "[hidden]")
 	}
@@ -35,7 +37,6 @@ func sanitize(text string, secrets []string) string {
 	text = userInfo.ReplaceAllString(text, "[hidden]@")
 	text = credentials.ReplaceAllString(text, "$1 [hidden]")
 	text = tokens.ReplaceAllString(text, "[hidden]")
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	if len(text) > maxMessageBytes {
 		text = text[:maxMessageBytes] + "…"
 	}
