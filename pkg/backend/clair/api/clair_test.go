@@ -662,7 +662,7 @@ func TestCanonicalURL(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "clair", "clair:6060", "/clair", "http:clair", "http://", "http://:6060", "ftp://clair", "http://robot:hunter2@clair", "http://hunter2@clair",
-		"http://clair?x=hunter2", "http://clair?", "http://clair#hunter2", "http://clair#", "http://clair/a/../b", "http://clair//b", "http://clair/a//",
+		"http://clair?x=hunter2", "http://clair?", "http://clair#hunter2", "http://clair#", "http://clair/a/../b", "http://clair//", "http://clair//b", "http://clair/a//",
 		"http://clair/%2e%2e", "http://clair/a%2fb", "http://clair/ü", "http://clair/hunter2 b", "http://clair:0", "http://clair:70000", "http://clair:hunter2",
 		"http://ünter.example.com", "http://a..b", "http://[fe80::1%25eth0]", "http://a b", "http://clair\n",
 	} {

@@ -107,7 +107,7 @@ func parseURL(text string) (*url.URL, error) {
 	}
 	// Escaped or relative parts would allow several spellings of one path.
 	prefix := strings.TrimSuffix(parsed.Path, "/")
-	if parsed.RawPath != "" || prefix != "" && path.Clean(prefix) != prefix || (&url.URL{Path: prefix}).EscapedPath() != prefix {
+	if parsed.RawPath != "" || prefix == "/" || prefix != "" && path.Clean(prefix) != prefix || (&url.URL{Path: prefix}).EscapedPath() != prefix {
 		return nil, errors.New("must have a path without empty, relative or escaped parts, or none")
 	}
 	return &url.URL{Scheme: parsed.Scheme, Host: host, Path: prefix}, nil
