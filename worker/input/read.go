@@ -74,6 +74,7 @@ type overlap struct {
 func (c *documentParts) decode(from io.Reader) error {
 	c.owned = map[string]bool{}
 	decoder := json.NewDecoder(from)
+	decoder.UseNumber() // a number that is not read may have any value
 	if err := expect(decoder, '{'); err != nil {
 		return err
 	}

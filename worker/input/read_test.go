@@ -185,7 +185,7 @@ func TestEarlierInputsAreRead(t *testing.T) {
 		{"id":"r","name":"rpm","version":"1-1","type":"rpm","locations":[],"licenses":[],"language":"","cpes":[],
 			"purl":"pkg:rpm/rocky/rpm@1-1?arch=aarch64","metadataType":"rpm-db-entry","metadata":{"name":"","sourceRpm":"src-1-1.src.rpm","files":null}}],
 		"artifactRelationships":[],"source":{"id":"s","name":"","version":"","type":"","metadata":null},"distro":{"id":"alpine","versionID":"3.18.2"},
-		"descriptor":{"name":"scanner-grype","version":"1"},"schema":{"version":"16.1.3","url":"https://raw.githubusercontent.com/anchore/syft/main/schema/json/schema-16.1.3.json"}}`)
+		"descriptor":{"name":"scanner-grype","version":"1"},"unknown":1e999,"schema":{"version":"16.1.3","url":"https://raw.githubusercontent.com/anchore/syft/main/schema/json/schema-16.1.3.json"}}`)
 	got, about, err := input.Open(path).Packages(provider)
 	if err != nil {
 		t.Fatal(err)

@@ -106,6 +106,7 @@ func TestUploadsThatAreRefused(t *testing.T) {
 		"a match input that is no document": {func(p *catalogUpload) { p.matchInput = compressed(t, []byte("hello")) }, http.StatusBadRequest, "the match input is not whole"},
 		"a match input that is cut short":   {func(p *catalogUpload) { p.matchInput = compressed(t, []byte(`{"artifacts":[{}`)) }, http.StatusBadRequest, "the match input is not whole"},
 		"a match input that is a list":      {func(p *catalogUpload) { p.matchInput = compressed(t, []byte(`[]`)) }, http.StatusBadRequest, "it is no object"},
+		"a number of any size":              {func(p *catalogUpload) { p.matchInput = compressed(t, []byte(`{"artifacts":[],"a":1e999}`)) }, http.StatusNoContent, ""},
 		"as many packages as fit":           {func(p *catalogUpload) { p.matchInput = inputOf(t, workerapi.MaxPackages) }, http.StatusNoContent, ""},
 		"more packages than a worker holds": {func(p *catalogUpload) { p.matchInput = inputOf(t, workerapi.MaxPackages+1) }, http.StatusUnprocessableEntity, "exclude the image"},
 		"more relationships than a worker holds": {func(p *catalogUpload) {
