@@ -99,6 +99,9 @@ func (c *documentParts) decode(from io.Reader) error {
 			return fmt.Errorf("%v: %w", key, err)
 		}
 	}
+	if err := expect(decoder, '}'); err != nil {
+		return err
+	}
 	if !strings.Contains(c.schema.URL, "anchore/syft") {
 		return errors.New("the document is not syft-json: it has no schema")
 	}

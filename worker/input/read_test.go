@@ -204,6 +204,8 @@ func TestPackagesRefuses(t *testing.T) {
 		"something else":           {`[]`, "expected {"},
 		"another format":           {`{"artifacts":[]}`, "not syft-json"},
 		"a truncated document":     {`{"artifacts":[{"id":"1"}`, "EOF"},
+		"a missing end":            {strings.TrimSuffix(`{"artifacts":[]`+end, "}"), "EOF"},
+		"another end":              {strings.TrimSuffix(`{"artifacts":[]`+end, "}") + "]", "invalid character"},
 		"packages that are text":   {`{"artifacts":"many"` + end, "expected a list"},
 		"packages without an id":   {`{"artifacts":[{"name":"a"}]` + end, "package a "},
 		"the same id twice":        {`{"artifacts":[{"id":"1","name":"a"},{"id":"1","name":"b"}]` + end, `the id "1"`},
