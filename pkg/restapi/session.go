@@ -25,6 +25,8 @@ const PathSession = "/api/v1/session"
 const (
 	// maxSession is how long a session lasts if its token does not say when it expires.
 	maxSession = 12 * time.Hour
+	// maxExpiration is the end of the year 9999, in Unix seconds: no later time can be encoded (RFC 3339, section 1).
+	maxExpiration = 253402300799
 	// maxSignInBytes bounds the body that signs in: a token in JSON.
 	maxSignInBytes = maxTokenBytes + 1024
 	// cookieBytes is how much of a sealed token one cookie holds. Browsers limit a cookie, with its name and attributes, to 4,096 bytes (RFC 6265,
@@ -174,7 +176,7 @@ func (s *sessions) open(ciphers []cipher.AEAD, sealed string) (opened sealedToke
 }
 
 // expirationOf returns when a token expires (the claim exp, RFC 7519), or zero if it is not a JWT or does not say. The token's signature is not
-// verified: the API server reviews the token whenever it is used.
+// verified: the API server reviews the token whenever it is used. A time that JSON cannot have counts as none.
 func expirationOf(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -187,7 +189,7 @@ func expirationOf(token string) time.Time {
 	var claims struct {
 		Expiration int64 `json:"exp"`
 	}
-	if json.Unmarshal(payload, &claims) != nil || claims.Expiration <= 0 {
+	if json.Unmarshal(payload, &claims) != nil || claims.Expiration <= 0 || claims.Expiration > maxExpiration {
 		return time.Time{}
 	}
 	return time.Unix(claims.Expiration, 0).UTC()

@@ -235,6 +235,22 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
+// TestTokenWithEndlessExpiration: the expiration of a token may be a time that JSON cannot have. Such a session lasts as long as one of a token without expiration.
+func TestTokenWithEndlessExpiration(t *testing.T) {
+	for expires, want := range map[time.Time]string{
+		time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC): `"expirationTime":"9999-12-31T23:59:59Z"`,
+		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC):     `"user":"jane"`,
+	} {
+		w, reviewer := newFakeHarness(t)
+		token := jwt(expires, 0)
+		reviewer.tokens[token] = authenticationv1.UserInfo{Username: "jane"}
+		b := newBrowser(w)
+		if response, body := b.signIn(token); response.StatusCode != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("signing in until %s: %d %s, want %s", expires, response.StatusCode, body, want)
+		}
+	}
+}
+
 // TestSessionFitsIn: the cookies have room for the largest token.
 func TestSessionFitsIn(t *testing.T) {
 	w, _ := newFakeHarness(t)
