@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -271,14 +272,15 @@ func redact(text, secret string) string {
 	if isLongEnough(secret) {
 		text = strings.ReplaceAll(text, secret, hidden)
 	}
-	_, path, isURL := strings.Cut(secret, "://")
-	if isURL {
-		_, path, _ = strings.Cut(path, "/")
-	} else {
-		// A token consists of parts: xoxb-, numbers, and the secret at the end. So does a header: Bearer and the token.
-		path = strings.NewReplacer("-", "/", " ", "/").Replace(secret)
+	// A token consists of parts: xoxb-, numbers, and the secret at the end. So does a header: Bearer and the token.
+	path := strings.NewReplacer("-", "/", " ", "/").Replace(secret)
+	if _, rest, isURL := strings.Cut(secret, "://"); isURL {
+		path = rest[strings.IndexAny(rest+"/", "/?#"):]
 	}
-	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return strings.ContainsRune("/?&=#", r) }) {
+	parts := strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune("/?&=#", r) })
+	// Longer parts come first: a short one that is the beginning of a longer one would leave the rest of the longer one readable.
+	slices.SortFunc(parts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, part := range parts {
 		if isLongEnough(part) && !isPathWord.MatchString(part) {
 			text = strings.ReplaceAll(text, part, hidden)
 		}
