@@ -163,6 +163,21 @@ func TestParseCredentials(t *testing.T) {
 	}
 }
 
+// TestUserInKey checks that a user in the address of a registry is no part of its host.
+func TestUserInKey(t *testing.T) {
+	var log bytes.Buffer
+	credentials := registry.ParseCredentials(map[string]map[string][]byte{
+		"pull":     {".dockerconfigjson": []byte(`{"auths": {"https://robot:s3cret@registry.example/v2/": ` + basic("robot") + `}}`)},
+		"unusable": {".dockerconfigjson": []byte(`{"auths": {"https://robot:s3cret@registry.example": {"auth": "%%%"}}}`)},
+	}, slog.New(slog.NewTextHandler(&log, nil)))
+	if diff := cmp.Diff([]string{"robot"}, users(t, credentials, "registry.example/team/app")); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+	if text := log.String() + fmt.Sprintf("%v %+v %#v", credentials, credentials, credentials.For(mustRepository(t))); strings.Contains(text, "s3cret") {
+		t.Errorf("the password in the address is disclosed:\n%s", text)
+	}
+}
+
 func mustRepository(t *testing.T) name.Repository {
 	t.Helper()
 	repository, err := name.NewRepository("registry.example/team/app")

@@ -80,6 +80,8 @@ func complete(auth authn.AuthConfig) bool {
 func splitKey(key string) target {
 	key = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(key), "https://"), "http://")
 	host, prefix, _ := strings.Cut(key, "/")
+	// A user in the address is no part of the host. Messages name the host, and must not name a password.
+	host = host[strings.LastIndex(host, "@")+1:]
 	// The API version is not part of a repository.
 	if version, rest, _ := strings.Cut(prefix, "/"); version == "v1" || version == "v2" {
 		prefix = rest
