@@ -11,7 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
 	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -326,6 +329,15 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 			if _, password, ok := r.BasicAuth(); ok {
 				w.WriteHeader(http.StatusNotImplemented)
 				fmt.Fprint(w, password)
+				return
+			}
+			w.Header().Set("WWW-Authenticate", basicChallenge)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"the registry serves a manifest with it": func(w http.ResponseWriter, r *http.Request) {
+			if _, password, ok := r.BasicAuth(); ok {
+				w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+				fmt.Fprintf(w, `{"schemaVersion": 2, "config": {"mediaType": %q, "size": 2, "digest": %q, "data": "e30="}, "layers": []}`, password, document.Digest([]byte("{}")))
 				return
 			}
 			w.Header().Set("WWW-Authenticate", basicChallenge)

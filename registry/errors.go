@@ -25,12 +25,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// classify adds a reason to an error of a pull. An error that already has a reason is returned unchanged. The text may quote
-// the registry's answers, so classify removes credentials from it and truncates it.
+// classify adds a reason to an error of a pull. An error that already has a reason keeps it. The text may quote the registry's
+// answers and documents, so classify removes credentials from it and truncates it.
 func (g *guard) classify(err error) error {
+	if err == nil {
+		return nil
+	}
 	var known *failure.Error
-	if err == nil || errors.As(err, &known) {
-		return err
+	if errors.As(err, &known) {
+		cleaned := *known
+		cleaned.Err = &cleanedError{error: err, text: g.redacted(err.Error())}
+		return &cleaned
 	}
 	if errors.Is(err, remote.ErrSchema1) {
 		err = fmt.Errorf("its manifest is of schema 1, which container runtimes no longer accept; push the image again: %w", err)
@@ -55,11 +60,16 @@ func (g *guard) cleanText(err error) string {
 	if before, _, found := strings.Cut(text, noTokenText); found {
 		text = before + noTokenText
 	}
+	return g.redacted(text) + advice(err)
+}
+
+// redacted returns a text without secrets, truncated.
+func (g *guard) redacted(text string) string {
 	text = redact(text, append(g.credentials.secretValues(), g.sent.all()...))
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText] + "…"
 	}
-	return text + advice(err)
+	return text
 }
 
 // advice names the setting that may be missing; empty if there is none.
