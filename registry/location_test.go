@@ -361,6 +361,16 @@ func TestLocateRejectsNonImages(t *testing.T) {
 		"schema 1": {func() string {
 			return server.PushManifest(t, "app/schema1:1", types.DockerManifestSchema1Signed, []byte(`{"schemaVersion": 1}`))
 		}, workerapi.ReasonNotAnImage, "schema 1"},
+		"an index that is served as a manifest": {func() string {
+			return server.PushManifest(t, "app/kind:1", types.OCIManifestSchema1, []byte(`{"schemaVersion": 2, "manifests": []}`))
+		}, workerapi.ReasonNotAnImage, "but the document is an index"},
+		"a manifest that is served as an index": {func() string {
+			raw, err := image.RawManifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return server.PushManifest(t, "app/kind:2", types.OCIImageIndex, raw)
+		}, workerapi.ReasonNotAnImage, "but the document is not an index"},
 		"a Helm chart": {func() string { return server.Push(t, "app/chart:1", registrytest.Chart(t)) }, workerapi.ReasonNotAnImage, "helm.config"},
 		"an attestation": {func() string {
 			return server.Push(t, "app/attestation:1", registrytest.RawImage(t, "application/vnd.in-toto+json", []byte("{}")))

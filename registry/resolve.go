@@ -52,6 +52,16 @@ type candidate struct {
 
 // choose returns the image that runs on the platform. In an index, that is the first in containerd's order.
 func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
+	// Like containerd, refuse a document that the registry calls by the other kind: different clients would see different images in it.
+	isIndex, err := document.IsIndex(descriptor.Manifest)
+	switch {
+	case err != nil:
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the manifest is not readable: %w", err))
+	case isIndex && !descriptor.MediaType.IsIndex():
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the registry names the media type %q, but the document is an index", descriptor.MediaType))
+	case !isIndex && descriptor.MediaType.IsIndex():
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the registry names the media type %q, but the document is not an index", descriptor.MediaType))
+	}
 	if !descriptor.MediaType.IsIndex() {
 		return readCandidate(descriptor)
 	}
