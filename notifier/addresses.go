@@ -171,15 +171,20 @@ func parseHeaders(text []byte) (headers map[string]string, problem string) {
 	if len(headers) > maxHeaders {
 		return nil, fmt.Sprintf("has more than %d headers", maxHeaders)
 	}
+	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		canonical := http.CanonicalHeaderKey(name)
 		switch value := headers[name]; {
 		case !httpguts.ValidHeaderFieldName(name):
 			return nil, "has a name that no header can have"
-		case slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)):
-			return nil, fmt.Sprintf("has the header %s, which the notifier sets itself", http.CanonicalHeaderKey(name))
+		case seen[canonical]:
+			return nil, fmt.Sprintf("has the header %.64q twice, in upper and lower case", canonical)
+		case slices.Contains(reservedHeaders, canonical):
+			return nil, fmt.Sprintf("has the header %s, which the notifier sets itself", canonical)
 		case len(value) > maxHeaderValueBytes || !httpguts.ValidHeaderFieldValue(value):
 			return nil, fmt.Sprintf("has a value that is too long or has control characters, for the header %.64q", name)
 		}
+		seen[canonical] = true
 	}
 	return headers, ""
 }

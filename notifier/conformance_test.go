@@ -603,6 +603,7 @@ func TestWebhookSecret(t *testing.T) {
 		"a name with space": {"headers", "\"X A\": verysecretbearer7", announce.ReasonInvalidToken, "a name that no header can have"},
 		"a line break":      {"headers", "X-A: \"verysecretbearer7\\r\\nX-B: b\"", announce.ReasonInvalidToken, "control characters, for the header \"X-A\""},
 		"a long value":      {"headers", "X-A: " + strings.Repeat("x", 4097), announce.ReasonInvalidToken, "too long"},
+		"a header twice":    {"headers", "X-Key: verysecretbearer7\nx-key: other", announce.ReasonInvalidToken, "the header \"X-Key\" twice"},
 		"our signature":     {"headers", "x-signature: verysecretbearer7", announce.ReasonInvalidToken, "the header X-Signature, which the notifier sets itself"},
 		"another host":      {"headers", "Host: verysecretbearer7", announce.ReasonInvalidToken, "the header Host"},
 		"many headers":      {"headers", manyHeaders(), announce.ReasonInvalidToken, "more than 16 headers"},
