@@ -1,7 +1,10 @@
 package registrytest
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -67,4 +70,20 @@ func (r *Registry) PushModified(t testing.TB, repository string, image v1.Image,
 		t.Fatal(err)
 	}
 	return r.PushManifest(t, repository, original.MediaType, raw)
+}
+
+// Linked returns the documents in a fuzzed text, which lines of three hyphens separate. In each document, "@2" stands for the digest of the third
+// document, and so on for all later ones. Linked returns nil if there are more than eight documents: it would take too long to link them.
+func Linked(text []byte) [][]byte {
+	const most = 8
+	documents := bytes.Split(text, []byte("\n---\n"))
+	if len(documents) > most {
+		return nil
+	}
+	for n := len(documents) - 1; n >= 0; n-- {
+		for later := n + 1; later < len(documents); later++ {
+			documents[n] = bytes.ReplaceAll(documents[n], fmt.Appendf(nil, "@%d", later), fmt.Appendf(nil, "sha256:%x", sha256.Sum256(documents[later])))
+		}
+	}
+	return documents
 }
