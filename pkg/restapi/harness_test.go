@@ -136,6 +136,13 @@ func (w *harness) logText() string {
 	return w.logs.String()
 }
 
+// clearLogs forgets the log so far.
+func (w *harness) clearLogs() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logs.Reset()
+}
+
 // fakeReviewer is an API server that accepts these tokens. allowed decides about permissions. Every review fails with err unless err is nil.
 type fakeReviewer struct {
 	mu      sync.Mutex

@@ -159,6 +159,7 @@ func FuzzQuery(f *testing.F) {
 		f.Add(query)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
+		w.clearLogs()
 		r := authorised(findingsPath)
 		r.URL = &url.URL{Path: findingsPath, RawQuery: query}
 		recorded := httptest.NewRecorder()

@@ -313,6 +313,19 @@ func TestBounds(t *testing.T) {
 // TestAnyLogIsValid: whatever an image, a database or an exception contains, the log is valid and has no link that others chose.
 func TestAnyLogIsValid(t *testing.T) {
 	compiled := schema(t)
+	rapid.Check(t, func(rt *rapid.T) { checkAnyLog(t, compiled, rt) })
+}
+
+// FuzzLog is TestAnyLogIsValid with inputs that reach new code.
+func FuzzLog(f *testing.F) {
+	compiled := schema(f)
+	f.Fuzz(func(t *testing.T, drawn []byte) {
+		rapid.MakeFuzz(func(rt *rapid.T) { checkAnyLog(t, compiled, rt) })(t, drawn)
+	})
+}
+
+func checkAnyLog(t *testing.T, compiled *jsonschema.Schema, rt *rapid.T) {
+	t.Helper()
 	text := rapid.Custom(func(t *rapid.T) string {
 		return rapid.SampledFrom([]string{"", "a", "CVE-2024-0001", "\xff", "#:", "?x=y", "https://a.example/b c", "[x](https://evil.example)", "日本", "\u0000\n", "../..", "{0}"}).Draw(t, "text") + rapid.StringN(0, 3, 9).Draw(t, "more")
 	})
@@ -330,21 +343,19 @@ func TestAnyLogIsValid(t *testing.T) {
 		}
 		return f
 	})
-	rapid.Check(t, func(rt *rapid.T) {
-		report := reportOf(rapid.SliceOfN(anyFinding, 0, 8).Draw(rt, "findings")...)
-		report.Repositories = rapid.SampledFrom([][]string{nil, {"docker.io/library/nginx"}, {"localhost:5000/a"}}).Draw(rt, "repositories")
-		report.Reference, report.Tool, report.Distro = text.Draw(rt, "reference"), text.Draw(rt, "tool"), text.Draw(rt, "distro")
-		first := written(t, report)
-		got := read(t, compiled, first)
-		if !bytes.Equal(first, written(t, report)) {
-			rt.Error("the same report gives two different logs")
+	report := reportOf(rapid.SliceOfN(anyFinding, 0, 8).Draw(rt, "findings")...)
+	report.Repositories = rapid.SampledFrom([][]string{nil, {"docker.io/library/nginx"}, {"localhost:5000/a"}}).Draw(rt, "repositories")
+	report.Reference, report.Tool, report.Distro = text.Draw(rt, "reference"), text.Draw(rt, "tool"), text.Draw(rt, "distro")
+	first := written(t, report)
+	got := read(t, compiled, first)
+	if !bytes.Equal(first, written(t, report)) {
+		rt.Error("the same report gives two different logs")
+	}
+	for _, r := range got.Results {
+		if strings.Contains(r.Message.Text, "](") {
+			rt.Errorf("the message %q has a link", r.Message.Text)
 		}
-		for _, r := range got.Results {
-			if strings.Contains(r.Message.Text, "](") {
-				rt.Errorf("the message %q has a link", r.Message.Text)
-			}
-		}
-	})
+	}
 }
 
 // gitHubRules are those that GitHub publishes for uploads
