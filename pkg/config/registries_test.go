@@ -17,7 +17,7 @@ import (
 )
 
 // newCertificate returns a certificate in PEM format.
-func newCertificate(t *testing.T) string {
+func newCertificate(t testing.TB) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()

@@ -278,22 +278,3 @@ func TestHostileLengths(t *testing.T) {
 		t.Error("an image is covered whose name does not end as the glob does")
 	}
 }
-
-// FuzzSuppressedBy: no text causes a panic, and an exception for everything suppresses everything.
-func FuzzSuppressedBy(f *testing.F) {
-	f.Add("CVE-1", "openssl", "1*", "*/web", "cve-1", "openssl", "1", "registry.example.com/shop/web")
-	f.Add("", "*?*?", "\x00", "[a-z]\\", "\xff", "", "", "@")
-	f.Fuzz(func(t *testing.T, id, name, version, glob, foundID, pkg, installed, repository string) {
-		e := exception.Exception{Vulnerabilities: []string{id}, Packages: []exception.Package{{Name: name, Version: version}}, Images: []string{glob}}
-		found := finding.Finding{ID: foundID, Package: finding.Package{Name: pkg, Version: installed}}
-		img := exception.Image{Reference: image.Reference{Repository: repository}}
-		set := exception.NewSet([]exception.Exception{e}, noon)
-		if set.SuppressedBy(img, found) != nil && !strings.EqualFold(id, foundID) {
-			t.Errorf("%q is covered by an exception for %q", foundID, id)
-		}
-		every := exception.NewSet([]exception.Exception{{Packages: []exception.Package{{Name: "*"}}, Images: []string{"*"}}}, noon)
-		if every.SuppressedBy(img, found) == nil {
-			t.Errorf("%q in %q of %q is not covered by what is about everything", foundID, pkg, repository)
-		}
-	})
-}

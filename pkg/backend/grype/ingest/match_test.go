@@ -335,24 +335,3 @@ func TestNumbersOfLeases(t *testing.T) {
 	w.want(w.send(http.MethodPost, workerapi.PathLeases, strings.NewReader(`{"max":1e30}`)), http.StatusBadRequest, "not the JSON")
 	w.want(w.send(http.MethodPost, workerapi.PathLeases, strings.NewReader(`{"pad":"`+strings.Repeat("x", 2<<20)+`"}`)), http.StatusRequestEntityTooLarge, "too large")
 }
-
-// FuzzDecodeWhole: any body is either a complete report with its database or refused.
-func FuzzDecodeWhole(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"database":{"built":"2026-01-01T00:00:00Z"}}`, `{"database":{"built":"2026-01-01T00:00:00Z"}} x`, `[]`, ``, `{"findings":[{}]`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		var report workerapi.Report
-		err := decodeWhole(bytes.NewReader(content), &report)
-		if err == nil && report.Database.Built.IsZero() {
-			t.Errorf("%q is taken for a report", content)
-		}
-		if err == nil && !json.Valid(content) {
-			t.Errorf("%q is not whole JSON and is taken", content)
-		}
-		var refused *refusal
-		if err != nil && !errors.As(err, &refused) {
-			t.Errorf("%q gives %v, want a refusal", content, err)
-		}
-	})
-}
