@@ -2,7 +2,6 @@ package vexfile
 
 import (
 	"bytes"
-	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -190,21 +189,4 @@ func TestName(t *testing.T) {
 			t.Errorf("the name for %q is %q, want %q", id, got, want)
 		}
 	}
-}
-
-// FuzzDrafts: whatever a document has, a draft has an ID, and images or packages.
-func FuzzDrafts(f *testing.F) {
-	f.Add(documentOf(statement(web, notAffected)))
-	f.Add(documentOf(statement(`{"@id": "pkg:deb/debian/bash"}`, `"status": "fixed"`)))
-	f.Fuzz(func(t *testing.T, document []byte) {
-		drafts, err := Drafts(document, Defaults{Expires: end})
-		if err != nil {
-			return
-		}
-		for _, draft := range drafts {
-			if text, err := json.Marshal(draft); len(draft.Spec.Vulnerabilities) == 0 || len(draft.Spec.Images)+len(draft.Spec.Packages) == 0 || draft.Spec.Reason == "" {
-				t.Errorf("it would suppress too much: %s, %v", string(text), err)
-			}
-		}
-	})
 }
