@@ -63,6 +63,7 @@ const (
 
 // Limits after decompression. More is refused with 413.
 const (
+	// MaxSBOMContentBytes bounds the SBOM in each format.
 	MaxSBOMContentBytes       = 1 << 30
 	MaxMatchInputContentBytes = 64 << 20
 	MaxReportContentBytes     = 128 << 20
@@ -90,7 +91,8 @@ const (
 	ContentTypeZstd = "application/zstd"
 	ContentTypeJSON = "application/json"
 	// ContentTypeCatalog is a CatalogResult as one line of JSON, followed by the documents whose sizes it contains, in the order of its
-	// fields: indexes and manifest as the registry sent them, then the syft-json SBOM and the match input, both zstd-compressed.
+	// fields: indexes and manifest as the registry sent them, then the syft-json SBOM, the match input and the SBOM in additional formats, all
+	// zstd-compressed.
 	ContentTypeCatalog = "application/vnd.scanner-operator.catalog"
 )
 
@@ -132,7 +134,26 @@ type CatalogResult struct {
 	// SBOMSize and MatchInputSize are the sizes of these documents in bytes as sent, compressed.
 	SBOMSize       int64 `json:"sbomSize"`
 	MatchInputSize int64 `json:"matchInputSize"`
+	// Additional are the SBOM's additional formats, each at most once.
+	Additional []FormattedSBOM `json:"additional,omitempty"`
 }
+
+// FormattedSBOM is the SBOM in an additional format.
+type FormattedSBOM struct {
+	// Format is one of AdditionalFormats.
+	Format string `json:"format"`
+	// Size is that of the document in bytes as sent, compressed.
+	Size int64 `json:"size"`
+}
+
+// Formats of an SBOM in addition to syft-json, by Syft's names.
+const (
+	FormatCycloneDX = "cyclonedx-json" // CycloneDX 1.6
+	FormatSPDX      = "spdx-json"      // SPDX 2.3
+)
+
+// AdditionalFormats are the formats in which a catalog Job can upload an SBOM in addition to syft-json.
+var AdditionalFormats = []string{FormatCycloneDX, FormatSPDX}
 
 // Reasons of failures. They are part of the API that users see in an ImageScan's conditions.
 const (

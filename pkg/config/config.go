@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // Config is the content of the configuration file.
@@ -96,6 +100,9 @@ type Catalog struct {
 	MemoryLadder []resource.Quantity `json:"memoryLadder"`
 	// ScratchSize bounds the uncompressed layers of one image. Default 10Gi.
 	ScratchSize resource.Quantity `json:"scratchSize"`
+	// AdditionalFormats are the formats in which SBOMs are stored besides syft-json: cyclonedx-json (CycloneDX 1.6) and spdx-json (SPDX 2.3).
+	// They are made when an image is cataloged: images that are cataloged already lack them. Default: none.
+	AdditionalFormats []string `json:"additionalFormats,omitempty"`
 	// History configures how many finished Jobs are kept for inspection.
 	History JobHistory `json:"history"`
 }
@@ -301,6 +308,7 @@ func (c Config) Validate() error {
 	errs.checkRange("grype.catalog.maxJobs", catalog.MaxJobs, 1, 1000)
 	errs.checkRange("grype.catalog.maxJobsPerNamespace", catalog.MaxJobsPerNamespace, 1, 1000)
 	catalog.validateMemory(&errs)
+	catalog.validateFormats(&errs)
 	history := catalog.History
 	errs.checkRange("grype.catalog.history.failed", history.Failed, 0, 1000)
 	errs.checkRange("grype.catalog.history.succeeded", history.Succeeded, 0, 1000)
@@ -352,6 +360,15 @@ func (c Catalog) validateMemory(errs *fieldErrors) {
 	for i, rung := range c.MemoryLadder {
 		errs.check(rung.Cmp(before) > 0, fmt.Sprintf("grype.catalog.memoryLadder[%d]", i), "%s must be more than %s, which comes before it", rung.String(), before.String())
 		before = rung
+	}
+}
+
+func (c Catalog) validateFormats(errs *fieldErrors) {
+	for i, format := range c.AdditionalFormats {
+		field := fmt.Sprintf("grype.catalog.additionalFormats[%d]", i)
+		errs.check(slices.Contains(workerapi.AdditionalFormats, format), field, "%q must be one of %s; syft-json is always stored",
+			format, strings.Join(workerapi.AdditionalFormats, ", "))
+		errs.check(!slices.Contains(c.AdditionalFormats[:i], format), field, "%q is listed twice", format)
 	}
 }
 

@@ -14,6 +14,11 @@ type Artifact string
 const (
 	ArtifactSBOM       Artifact = "sbom"        // the complete SBOM: syft-json, compressed with zstd
 	ArtifactMatchInput Artifact = "match-input" // the part of the SBOM that the matcher needs, compressed with zstd
+
+	// The complete SBOM in other formats, compressed with zstd. A catalog has those that the operator's configuration named when the image
+	// was cataloged.
+	ArtifactCycloneDX Artifact = "cyclonedx-json" // CycloneDX 1.6
+	ArtifactSPDX      Artifact = "spdx-json"      // SPDX 2.3
 )
 
 const (

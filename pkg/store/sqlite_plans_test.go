@@ -130,7 +130,7 @@ func TestSingleStatementsUseIndexes(t *testing.T) {
 // TestViewsUseIndexes checks that no query scans a whole table.
 func TestViewsUseIndexes(t *testing.T) {
 	f := newStore(t)
-	f.requireIndexes(t, selectLocation, []any{"sbom", "s", "d", "p", "n"})
+	f.requireIndexes(t, selectLocation, []any{"sbom", "cyclonedx", "spdx", "s", "d", "p", "n"})
 	f.requireIndexes(t, selectPassing, append(calledArgs("x"),
 		sql.Named("report", 1), sql.Named("every", true), sql.Named("severities", "[]"), sql.Named("fixable", -1), sql.Named("exploited", -1),
 		sql.Named("package", ""), sql.Named("text", ""), sql.Named("since", 0)), "findings_present")

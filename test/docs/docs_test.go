@@ -76,12 +76,16 @@ func reasonsIn(path string, into map[string]string) error {
 	return nil
 }
 
-// Each field of the operator's configuration has a row. Those of registries, of the store and of the web UI are on pages of their own.
+// Each field of the operator's configuration has a row. Those of registries, of the store, of the web UI and of SBOMs are on pages of their own.
 func TestConfigurationIsDocumented(t *testing.T) {
-	page := readAll(t, "docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md", "docs/operate/web-ui.md")
+	pages := []string{
+		"docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md", "docs/operate/web-ui.md",
+		"docs/integrate/sboms.md",
+	}
+	page := readAll(t, pages...)
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
 		if !strings.Contains(page, "| `"+field+"` |") {
-			t.Errorf("docs/operate/configuration.md, registry-connections.md, store-server.md and docs/operate/web-ui.md have no row for %s", field)
+			t.Errorf("%q have no row for %s", pages, field)
 		}
 	}
 }

@@ -24,7 +24,12 @@ type Artifact struct {
 
 // Write encodes the document into a new file in dir. It returns an error for a document that the ingest API would
 // reject for its size: contentLimit is the maximum size in bytes before compression.
-func Write(dir string, document model.Document, contentLimit int64) (artifact Artifact, err error) {
+func Write(dir string, document model.Document, contentLimit int64) (Artifact, error) {
+	return write(dir, contentLimit, func(to io.Writer) error { return encode(to, &document) })
+}
+
+// write writes what document writes, as Write does.
+func write(dir string, contentLimit int64, document func(to io.Writer) error) (artifact Artifact, err error) {
 	file, err := os.CreateTemp(dir, "artifact-*.json.zst")
 	if err != nil {
 		return Artifact{}, withReason(workerapi.ReasonCatalogFailed, err)
@@ -44,7 +49,7 @@ func Write(dir string, document model.Document, contentLimit int64) (artifact Ar
 	}
 	// Both sizes are bounded, since the API limits the upload and its uncompressed content.
 	content := &meter{to: encoder, limit: contentLimit}
-	if err := errors.Join(encode(content, document), encoder.Close()); err != nil {
+	if err := errors.Join(document(content), encoder.Close()); err != nil {
 		return Artifact{}, err
 	}
 	return Artifact{
@@ -55,10 +60,10 @@ func Write(dir string, document model.Document, contentLimit int64) (artifact Ar
 }
 
 // encode writes compact JSON without HTML escapes, since package URLs are full of the escaped characters.
-func encode(to io.Writer, document model.Document) error {
+func encode(to io.Writer, document any) error {
 	encoder := json.NewEncoder(to)
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(&document)
+	return encoder.Encode(document)
 }
 
 // meter passes bytes on and counts them. It returns an error beyond its limit.

@@ -6,5 +6,7 @@
 //   - no file stays in the temporary directory, even after an error,
 //   - an error carries a reason of workerapi.
 //
+// An SBOM can be written in further formats. Those documents are valid by the published schemas, whatever the image contains.
+//
 // It knows nothing of vulnerabilities, of the ingest API, or of the registry protocol.
 package catalog

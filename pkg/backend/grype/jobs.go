@@ -51,6 +51,9 @@ func (b *Backend) catalogJob(name string, request catalogRequest, resources core
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
 	}
+	for _, format := range catalog.AdditionalFormats {
+		args = append(args, "--format", format)
+	}
 	for _, host := range request.registries {
 		if request.isAvoided(host) {
 			args = append(args, "--spare", host)

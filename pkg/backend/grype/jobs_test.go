@@ -63,6 +63,23 @@ func TestJobsGolden(t *testing.T) {
 	golden(t, "catalog-job-identity.yaml", e.catalogJob("scan-catalog-3", pulledFrom(public("web"), "company.azurecr.io"), 0))
 }
 
+// TestAdditionalFormats: a catalog Job uploads the SBOM in the formats that the configuration names.
+func TestAdditionalFormats(t *testing.T) {
+	for _, formats := range [][]string{nil, {"spdx-json"}, {"cyclonedx-json", "spdx-json"}} {
+		e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.AdditionalFormats = formats })
+		var got []string
+		args := e.catalogJob("c", public("web"), 0).Spec.Template.Spec.Containers[0].Args
+		for i, arg := range args {
+			if arg == "--format" {
+				got = append(got, args[i+1])
+			}
+		}
+		if diff := cmp.Diff(formats, got); diff != "" {
+			t.Errorf("formats (-want +got):\n%s", diff)
+		}
+	}
+}
+
 // pulledFrom returns the image with references to these registries only.
 func pulledFrom(img backend.Image, hosts ...string) backend.Image {
 	img.PullReferences = nil

@@ -33,6 +33,7 @@ type catalogJob struct {
 	images         []string
 	throttledHosts []string
 	platform       v1.Platform
+	formats        []string
 	limits         catalog.Limits
 	registries     []workerapi.Registry
 	client         *ingest.Client
@@ -44,19 +45,26 @@ func (p process) parseCatalog(args []string, log *slog.Logger) (*catalogJob, err
 	var images, throttledHosts stringList
 	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
 	set.Var(&throttledHosts, "spare", "`host` of a registry that throttles: only its mirrors are used, and it is not used as a mirror; may be repeated")
+	var formats stringList
+	set.Var(&formats, "format", "additional `format` in which the SBOM is uploaded; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
 	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {
 		return nil, err
 	}
 	job := &catalogJob{
-		process: p, images: images, throttledHosts: throttledHosts, limits: catalog.Limits{Scratch: *scratch},
+		process: p, images: images, throttledHosts: throttledHosts, formats: formats, limits: catalog.Limits{Scratch: *scratch},
 	}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
 	}
 	if *scratch < 0 {
 		return nil, fmt.Errorf("--scratch-size must not be below 0, is %d", *scratch)
+	}
+	for _, format := range formats {
+		if !slices.Contains(workerapi.AdditionalFormats, format) {
+			return nil, fmt.Errorf("--format must be one of %s, not %q", strings.Join(workerapi.AdditionalFormats, ", "), format)
+		}
 	}
 	var err error
 	if job.platform, err = parsePlatform(*platform); err != nil {
@@ -162,7 +170,7 @@ func withNetworkAdvice(err error) error {
 	return failure.New(known.Reason, fmt.Errorf("%s: %w", ingest.EgressAdvice(err, "the registry"), err))
 }
 
-// upload writes the SBOM and the match input to dir, and sends them with the result in one request.
+// upload writes the SBOM in all its formats and the match input to dir, and sends them with the result in one request.
 func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, img *registry.Image, contents *sbom.SBOM) error {
 	packages := contents.Artifacts.Packages.PackageCount()
 	if packages > workerapi.MaxPackages {
@@ -179,19 +187,30 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, i
 	}
 	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
 		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
-	begin, err := uploadHeader(img, workerapi.CatalogResult{
+	result := workerapi.CatalogResult{
 		Image:    img.Reference.String(),
 		Platform: img.Platform.String(),
 		Distro:   catalog.Distro(contents),
 		Packages: packages,
 		Tool:     version.Syft(),
 		SBOMSize: full.Size, MatchInputSize: compact.Size,
-	})
+	}
+	documents := []ingest.Part{ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)}
+	for _, format := range j.formats {
+		additional, err := catalog.WriteFormat(dir, format, contents, workerapi.MaxSBOMContentBytes)
+		if err != nil {
+			return err
+		}
+		log.Info("also uploading", "format", format, "bytes", additional.Size, "contentBytes", additional.ContentSize)
+		result.Additional = append(result.Additional, workerapi.FormattedSBOM{Format: format, Size: additional.Size})
+		documents = append(documents, ingest.File(additional.Path, additional.Size))
+	}
+	begin, err := uploadHeader(img, result)
 	if err != nil {
 		return err
 	}
 	return withRefusalReason(j.client.PutParts(ctx, workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
-		ingest.Bytes(begin), ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)))
+		slices.Insert(documents, 0, ingest.Bytes(begin))...))
 }
 
 // uploadHeader returns the part of the upload before the SBOM: the result, and the documents that prove how the image's digest leads to

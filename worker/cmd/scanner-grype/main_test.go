@@ -113,6 +113,7 @@ func TestUsageErrors(t *testing.T) {
 		"no platform":              {[]string{"catalog", "--image", "x"}, nil, "--platform must be os/arch"},
 		"a platform without an OS": {[]string{"catalog", "--image", "x", "--platform", "amd64"}, nil, "--platform must be os/arch"},
 		"an unknown architecture":  {[]string{"catalog", "--image", "x", "--platform", "linux/pdp11"}, nil, "--platform must be os/arch"},
+		"an unknown format":        {[]string{"catalog", "--image", "x", "--platform", "linux/amd64", "--format", "syft-json"}, nil, "--format must be one of cyclonedx-json, spdx-json"},
 		"a surplus argument":       {[]string{"catalog", "--image", "x", "--platform", "linux/amd64", "y"}, nil, `unexpected argument "y"`},
 		"an unknown flag":          {[]string{"match", "--speed", "1"}, nil, "not defined"},
 		"broken registries":        {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `{}`}, workerapi.EnvRegistries},
@@ -208,6 +209,39 @@ func TestCatalog(t *testing.T) {
 		if !strings.Contains(p.log.String(), progress) {
 			t.Errorf("the log does not say %q:\n%s", progress, p.log.String())
 		}
+	}
+}
+
+// TestCatalogInAdditionalFormats checks that the SBOM is uploaded in each format that is wanted, and in no other.
+func TestCatalogInAdditionalFormats(t *testing.T) {
+	server := registrytest.NewRegistry(t, nil)
+	reference := server.Push(t, "app:1", registrytest.Image(t, fixture.Alpine()))
+	for what, formats := range map[string][]string{"none": nil, "one": {workerapi.FormatSPDX}, "all": workerapi.AdditionalFormats} {
+		t.Run(what, func(t *testing.T) {
+			p := newPod(t)
+			p.registry(server.Host)
+			args := []string{"catalog", "--image", reference, "--platform", "linux/amd64"}
+			for _, format := range formats {
+				args = append(args, "--format", format)
+			}
+			if code := run(t.Context(), args, p.process); code != exitDone {
+				t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+			}
+			if full := p.artifact(t, p.server.SBOM); len(full.Artifacts) == 0 {
+				t.Error("the SBOM in Syft's format has no packages")
+			}
+			if len(p.server.Additional) != len(formats) {
+				t.Errorf("%d additional formats are uploaded, want %q", len(p.server.Additional), formats)
+			}
+			for _, format := range formats {
+				text, err := fixture.Decompress(p.server.Additional[format])
+				marks := map[string]string{workerapi.FormatCycloneDX: `"specVersion":"1.6"`, workerapi.FormatSPDX: `"spdxVersion":"SPDX-2.3"`}
+				if err != nil || !strings.Contains(string(text), marks[format]) || !strings.Contains(string(text), "musl") {
+					t.Errorf("%s (%v) is %.300s, want the package musl and %s", format, err, text, marks[format])
+				}
+			}
+			p.wantEmptyTemp(t)
+		})
 	}
 }
 

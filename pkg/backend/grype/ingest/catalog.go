@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -101,15 +102,14 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	if err != nil {
 		return err
 	}
+	artifacts, size := brought.artifacts()
 	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
 		Catalog: store.Catalog{
 			Engine: grype.Engine, Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
 			Distro: truncate(brought.result.Distro, maxText), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool, maxText), CatalogedAt: i.Clock.Now(),
 			Namespace: namespaceOf(job),
 		},
-		JobUID: job.UID, Digest: digest, Size: brought.result.SBOMSize + brought.result.MatchInputSize,
-		Artifacts: map[store.Artifact]io.Reader{store.ArtifactSBOM: brought.sbom, store.ArtifactMatchInput: brought.matchInput},
-		Budget:    i.StoreBytes,
+		JobUID: job.UID, Digest: digest, Artifacts: artifacts, Size: size, Budget: i.StoreBytes,
 	})
 	if err != nil {
 		return i.storeRefusal(ctx, err, job)
@@ -141,7 +141,11 @@ type parsedResult struct {
 	result           workerapi.CatalogResult
 	manifests        []*io.SectionReader
 	sbom, matchInput *io.SectionReader
+	additional       map[store.Artifact]*io.SectionReader
 }
+
+// artifactOf maps the additional formats of an SBOM to their artifacts.
+var artifactOf = map[string]store.Artifact{workerapi.FormatCycloneDX: store.ArtifactCycloneDX, workerapi.FormatSPDX: store.ArtifactSPDX}
 
 // parseResult splits an upload into its documents. Missing or trailing bytes are an error.
 func parseResult(file *os.File) (*parsedResult, error) {
@@ -189,23 +193,49 @@ func (b *parsedResult) split(file io.ReaderAt, at, end int64) error {
 		b.manifests = append(b.manifests, next(size))
 	}
 	b.sbom, b.matchInput = next(b.result.SBOMSize), next(b.result.MatchInputSize)
+	b.additional = map[store.Artifact]*io.SectionReader{}
+	for _, sbom := range b.result.Additional {
+		artifact, known := artifactOf[sbom.Format]
+		switch {
+		case !known || b.additional[artifact] != nil:
+			return fmt.Errorf("additional: %q is no additional format of an SBOM, or comes twice", sbom.Format)
+		case sbom.Size < 0 || sbom.Size > end-at:
+			return fmt.Errorf("a document of %d bytes does not fit into what was sent", sbom.Size)
+		}
+		b.additional[artifact] = next(sbom.Size)
+	}
 	if at != end {
 		return fmt.Errorf("the documents have %d bytes more or less than were sent", end-at)
 	}
 	return nil
 }
 
-// checkContents decompresses both documents to verify them, and rewinds them.
+// checkContents decompresses the SBOMs and the match input to verify them, and rewinds them.
 func (i *Ingest) checkContents(b *parsedResult) error {
-	if err := verifyZstd(b.sbom, i.Limits.SBOMContent); err != nil {
-		return err
+	sboms := slices.Collect(maps.Values(b.additional))
+	for _, sbom := range append(sboms, b.sbom) {
+		if err := verifyZstd(sbom, i.Limits.SBOMContent); err != nil {
+			return err
+		}
+		if _, err := sbom.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
 	}
 	if err := verifyMatchInput(b.matchInput, i.Limits.MatchInputContent); err != nil {
 		return err
 	}
-	_, sbomErr := b.sbom.Seek(0, io.SeekStart)
-	_, inputErr := b.matchInput.Seek(0, io.SeekStart)
-	return errors.Join(sbomErr, inputErr)
+	_, err := b.matchInput.Seek(0, io.SeekStart)
+	return err
+}
+
+// artifacts returns the artifacts to store, and the sum of their sizes in bytes.
+func (b *parsedResult) artifacts() (all map[store.Artifact]io.Reader, size int64) {
+	all, size = map[store.Artifact]io.Reader{store.ArtifactSBOM: b.sbom, store.ArtifactMatchInput: b.matchInput}, b.sbom.Size()+b.matchInput.Size()
+	for artifact, sbom := range b.additional {
+		all[artifact] = sbom
+		size += sbom.Size()
+	}
+	return all, size
 }
 
 // platformDigest returns the digest of the platform's manifest. It fails unless the uploaded documents lead from the requested digest to

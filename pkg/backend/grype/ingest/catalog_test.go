@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -79,6 +80,40 @@ func TestCatalogUpload(t *testing.T) {
 	a.spoolHolds(0, 0)
 }
 
+// TestAdditionalFormats: the SBOM's additional formats are stored beside it, and count against the namespace's budget. Another catalog of the image
+// replaces them all.
+func TestAdditionalFormats(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	cyclonedx, spdx := compressed(t, []byte("CycloneDX")), compressed(t, []byte("SPDX"))
+	w := a.job(store.JobCatalog, "catalog")
+	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) {
+		p.additional = []additionalSBOM{{workerapi.FormatSPDX, spdx}, {workerapi.FormatCycloneDX, cyclonedx}}
+	})), http.StatusNoContent, "")
+	all := map[store.Artifact][]byte{
+		store.ArtifactSBOM: compressed(t, []byte("SBOM")), store.ArtifactMatchInput: newMatchInput(t), store.ArtifactCycloneDX: cyclonedx, store.ArtifactSPDX: spdx,
+	}
+	size := int64(0)
+	for artifact, body := range all {
+		size += int64(len(body))
+		if stored := a.stored(webPlatform, store.Cluster, artifact); !bytes.Equal(stored, body) {
+			t.Errorf("%s has %d bytes, want the %d that were sent", artifact, len(stored), len(body))
+		}
+	}
+	counted, err := a.store.StoredBytes(t.Context(), "")
+	a.must(err)
+	if counted != size {
+		t.Errorf("%d bytes count against the budget, want %d", counted, size)
+	}
+
+	a.must(a.store.DeleteCatalog(t.Context(), "grype", webPlatform))
+	a.job(store.JobCatalog, "again").uploadValidResult()
+	for _, artifact := range []store.Artifact{store.ArtifactCycloneDX, store.ArtifactSPDX} {
+		if _, _, err := a.store.OpenArtifact(t.Context(), webPlatform, store.Cluster, artifact); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%s of a catalog without it: %v, want %v", artifact, err, store.ErrNotFound)
+		}
+	}
+}
+
 // TestUploadsThatAreRefused: a refused upload leaves nothing behind.
 func TestUploadsThatAreRefused(t *testing.T) {
 	text := []byte(strings.Repeat("an SBOM, ", 1000))
@@ -121,6 +156,21 @@ func TestUploadsThatAreRefused(t *testing.T) {
 			p.matchInput = compressed(t, []byte(`{"x":[1`+strings.Repeat(",1", 3<<20)+"]}"))
 		},
 			http.StatusRequestEntityTooLarge, "the body is too large"},
+		"an additional format": {func(p *catalogUpload) { p.additional = []additionalSBOM{{"spdx-json", whole}} }, http.StatusNoContent, ""},
+		"an unknown format":    {func(p *catalogUpload) { p.additional = []additionalSBOM{{"syft-json", whole}} }, http.StatusUnprocessableEntity, `"syft-json" is no additional format`},
+		"a format twice": {func(p *catalogUpload) { p.additional = []additionalSBOM{{"spdx-json", whole}, {"spdx-json", whole}} },
+			http.StatusUnprocessableEntity, "comes twice"},
+		"an additional format that is damaged": {func(p *catalogUpload) { p.additional = []additionalSBOM{{"spdx-json", damaged(whole)}} }, http.StatusBadRequest, "not whole zstd"},
+		"an additional format that is too large": {func(p *catalogUpload) { p.additional = []additionalSBOM{{"spdx-json", bomb}} },
+			http.StatusRequestEntityTooLarge, "the body is too large"},
+		"an additional format of more bytes than it says": {func(p *catalogUpload) {
+			p.additional = []additionalSBOM{{"spdx-json", whole}}
+			p.corruptHeader = func(r *workerapi.CatalogResult) { r.Additional[0].Size-- }
+		}, http.StatusUnprocessableEntity, "1 bytes more"},
+		"an additional format of less than nothing": {func(p *catalogUpload) {
+			p.additional = []additionalSBOM{{"spdx-json", whole}}
+			p.corruptHeader = func(r *workerapi.CatalogResult) { r.Additional[0].Size = -1 }
+		}, http.StatusUnprocessableEntity, "does not fit"},
 		"more than it says": {wrong(func(r *workerapi.CatalogResult) { r.SBOMSize-- }), http.StatusUnprocessableEntity, "1 bytes more"},
 		"less than it says": {wrong(func(r *workerapi.CatalogResult) { r.MatchInputSize++ }), http.StatusUnprocessableEntity, "-1 bytes more"},
 		"a document of less than nothing": {wrong(func(r *workerapi.CatalogResult) { r.SBOMSize, r.MatchInputSize = r.SBOMSize+r.MatchInputSize+9, -9 }),

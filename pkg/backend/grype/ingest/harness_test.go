@@ -375,8 +375,16 @@ type catalogUpload struct {
 	result           workerapi.CatalogResult
 	manifests        [][]byte
 	sbom, matchInput []byte
+	// additional are the SBOM's additional formats.
+	additional []additionalSBOM
 	// corruptHeader changes the header of the upload; nil for none.
 	corruptHeader func(*workerapi.CatalogResult)
+}
+
+// additionalSBOM is an SBOM in an additional format.
+type additionalSBOM struct {
+	format string
+	sbom   []byte
 }
 
 // newCatalogUpload returns a result for the image "web".
@@ -403,6 +411,11 @@ func (p catalogUpload) body(t testing.TB) []byte {
 		header.ManifestSizes = append(header.ManifestSizes, int64(len(manifest)))
 	}
 	header.SBOMSize, header.MatchInputSize = int64(len(p.sbom)), int64(len(p.matchInput))
+	documents := [][]byte{bytes.Join(p.manifests, nil), p.sbom, p.matchInput}
+	for _, a := range p.additional {
+		header.Additional = append(header.Additional, workerapi.FormattedSBOM{Format: a.format, Size: int64(len(a.sbom))})
+		documents = append(documents, a.sbom)
+	}
 	if p.corruptHeader != nil {
 		p.corruptHeader(&header)
 	}
@@ -410,7 +423,7 @@ func (p catalogUpload) body(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(p.manifests, nil), p.sbom, p.matchInput}, nil)
+	return bytes.Join(append([][]byte{append(line, '\n')}, documents...), nil)
 }
 
 // manifest returns an image manifest that is unique to the name.
