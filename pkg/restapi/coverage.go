@@ -177,6 +177,9 @@ func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanReque
 	}
 	answer := imageScanOf(&scan)
 	var err error
+	if answer.SBOMFormats, err = a.sbomFormatsOf(ctx, &scan); err != nil {
+		return nil, err
+	}
 	answer.MayRescan, err = a.authorizer.isAllowed(ctx, callerOf(ctx).user, verbDelete, resourceImageScans, r.Namespace, r.Name)
 	return restv1.GetImageScan200JSONResponse(answer), err
 }

@@ -14,62 +14,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
-	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/cyclonedx"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/sarif"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
-
-// GetSBOM implements restv1.StrictServerInterface.
-func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) (restv1.GetSBOMResponseObject, error) {
-	compressed := acceptsEncoding(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
-	found, tag, err := a.locateSBOM(ctx, r.Namespace, r.Name, compressed)
-	if err != nil {
-		return nil, err
-	}
-	if matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
-		return notModified(tag), nil
-	}
-	// The slot is released when the SBOM is sent. Each download needs the memory of a decoder, and a processor while it is decompressed.
-	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
-	if err != nil {
-		return nil, err
-	}
-	// The SBOM may have been replaced during the wait, and the ETag promises each byte of it.
-	if found, tag, err = a.locateSBOM(ctx, r.Namespace, r.Name, compressed); err != nil {
-		slot.release()
-		return nil, err
-	}
-	sbom, size, err := a.Store.OpenArtifact(ctx, found.PlatformDigest, found.Scope, store.ArtifactSBOM)
-	if err != nil {
-		slot.release()
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, found.notScanned("there is no SBOM any more")
-		}
-		return nil, err
-	}
-	return &storedResponse{content: sbom, size: size, contentType: "application/vnd.syft+json", compressed: compressed, tag: tag, slot: slot}, nil
-}
-
-// locateSBOM returns the location of an ImageScan's current SBOM, and the ETag of the form in which it is sent.
-func (a operations) locateSBOM(ctx context.Context, namespace, name string, compressed bool) (found result, tag string, err error) {
-	if found, err = a.locate(ctx, namespace, name); err != nil {
-		return result{}, "", err
-	}
-	if found.SBOM == 0 && found.scan.Status.Engine == v1alpha1.BackendClair {
-		return result{}, "", found.notScanned("there is no SBOM: Clair does not make one, Grype does")
-	}
-	if found.SBOM == 0 {
-		return result{}, "", found.notScanned("there is no SBOM yet")
-	}
-	tag = fmt.Sprintf(`"%.8s-%d"`, a.Store.ID(), found.SBOM)
-	if compressed {
-		tag = fmt.Sprintf(`"%.8s-%d-zstd"`, a.Store.ID(), found.SBOM)
-	}
-	return found, tag, nil
-}
 
 // storedResponse is a response that streams an artifact of the store.
 type storedResponse struct {
@@ -78,6 +28,7 @@ type storedResponse struct {
 	contentType string
 	compressed  bool
 	tag         string
+	vary        string // the header Vary
 	slot        *downloadSlot
 }
 
@@ -92,7 +43,7 @@ func (d *storedResponse) visit(w http.ResponseWriter) error {
 	// An error after the first byte aborts the connection. The caller notices by this that something is missing.
 	header.Set("Content-Type", d.contentType)
 	header.Set("ETag", d.tag)
-	header.Set("Vary", "Accept-Encoding")
+	header.Set("Vary", d.vary)
 	if d.compressed {
 		header.Set("Content-Encoding", "zstd")
 		header.Set("Content-Length", strconv.FormatInt(d.size, 10))
@@ -324,7 +275,7 @@ func (u notModified) visit(w http.ResponseWriter) error {
 
 // VisitGetSBOMResponse implements restv1.GetSBOMResponseObject.
 func (u notModified) VisitGetSBOMResponse(w http.ResponseWriter) error {
-	w.Header().Set("Vary", "Accept-Encoding")
+	w.Header().Set("Vary", sbomVary)
 	return u.visit(w)
 }
 

@@ -30,7 +30,9 @@ var statusOf = map[restv1.Reason]int{
 	restv1.ReasonForbidden:        http.StatusForbidden,
 	restv1.ReasonNotFound:         http.StatusNotFound,
 	restv1.ReasonMethodNotAllowed: http.StatusMethodNotAllowed,
+	restv1.ReasonNotAcceptable:    http.StatusNotAcceptable,
 	restv1.ReasonNotScanned:       http.StatusConflict,
+	restv1.ReasonFormatNotStored:  http.StatusConflict,
 	restv1.ReasonSuperseded:       http.StatusConflict,
 	restv1.ReasonExpired:          http.StatusGone,
 

@@ -109,7 +109,7 @@ func (a operations) GetExternalReport(ctx context.Context, r restv1.GetExternalR
 		}
 		return nil, err
 	}
-	return &storedResponse{content: text, size: size, contentType: cyclonedx.MediaType, compressed: compressed, tag: tag, slot: slot}, nil
+	return &storedResponse{content: text, size: size, contentType: cyclonedx.MediaType, compressed: compressed, tag: tag, vary: "Accept-Encoding", slot: slot}, nil
 }
 
 // locateExternal returns the ETag of a report in the form in which it is sent.

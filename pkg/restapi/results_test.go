@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -409,7 +410,7 @@ func TestSBOM(t *testing.T) {
 	if refused, _ := w.get(path, anyone, "Accept-Encoding", "zstd;q=0"); refused.Header.Get("Content-Encoding") != "" {
 		t.Error("zstd is sent to somebody who refuses it")
 	}
-	if plain.Header.Get("ETag") == packed.Header.Get("ETag") || plain.Header.Get("Vary") != "Accept-Encoding" {
+	if plain.Header.Get("ETag") == packed.Header.Get("ETag") || plain.Header.Get("Vary") != "Accept, Accept-Encoding" {
 		t.Errorf("both forms have the tag %s", plain.Header.Get("ETag"))
 	}
 	again, _ := w.get(path, anyone, "If-None-Match", `"x", `+plain.Header.Get("ETag"))
@@ -421,6 +422,110 @@ func TestSBOM(t *testing.T) {
 		t.Errorf("after it was replaced: %d %s", newer.StatusCode, body)
 	}
 	w.requireNoDownloads()
+}
+
+// TestSBOMFormats: the SBOM is sent in the format that the caller names, and each format has an ETag of its own. An image that was cataloged without it
+// causes a refusal with the way out.
+func TestSBOMFormats(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
+	for _, name := range []string{"web", "old", "new"} {
+		w.createScan(scanner, name)
+		w.setUsed(scanner, name, store.Cluster, name)
+	}
+	w.saveSBOM("old", store.Cluster, `{"format":"syft"}`)
+	documents := map[store.Artifact]string{
+		store.ArtifactSBOM: `{"format":"syft"}`, store.ArtifactCycloneDX: `{"format":"cyclonedx"}`, store.ArtifactSPDX: `{"format":"spdx"}`,
+	}
+	artifacts := map[store.Artifact]io.Reader{}
+	for artifact, text := range documents {
+		artifacts[artifact] = bytes.NewReader(compress(t, text))
+	}
+	w.must(w.store.SaveCatalog(t.Context(), store.Catalog{Engine: engine, Key: key("web"), PlatformDigest: digest("web"), CatalogedAt: w.clock.Now()}, artifacts))
+
+	path := func(name string) string { return "/api/v1/namespaces/shop/imagescans/" + name + "/sbom" }
+	tags := map[string]string{}
+	for what, tt := range map[string]struct {
+		query, accept, want, contentType string
+	}{
+		"nothing":              {"", "", `{"format":"syft"}`, "application/vnd.syft+json"},
+		"anything":             {"", "*/*", `{"format":"syft"}`, "application/vnd.syft+json"},
+		"CycloneDX":            {"", "application/vnd.cyclonedx+json", `{"format":"cyclonedx"}`, "application/vnd.cyclonedx+json; version=1.6"},
+		"SPDX by its version":  {"", "application/spdx+json;version=2.3", `{"format":"spdx"}`, "application/spdx+json; version=2.3"},
+		"the format of a link": {"?format=spdx-json", "text/html", `{"format":"spdx"}`, "application/spdx+json; version=2.3"},
+	} {
+		response, body := w.get(path("web")+tt.query, anyone, "Accept", tt.accept, "Accept-Encoding", "identity")
+		if response.StatusCode != http.StatusOK || string(body) != tt.want || response.Header.Get("Content-Type") != tt.contentType {
+			t.Errorf("%s: %d %s of type %s, want %s of type %s", what, response.StatusCode, body, response.Header.Get("Content-Type"), tt.want, tt.contentType)
+		}
+		tag := response.Header.Get("ETag")
+		if other, found := tags[tag]; found && other != tt.want {
+			t.Errorf("%s and %s have the same ETag", other, tt.want)
+		}
+		tags[tag] = tt.want
+		if again, _ := w.get(path("web")+tt.query, anyone, "Accept", tt.accept, "Accept-Encoding", "identity", "If-None-Match", tag); again.StatusCode != http.StatusNotModified {
+			t.Errorf("%s: asked for what the caller has: %d, want 304", what, again.StatusCode)
+		}
+	}
+
+	for _, tt := range []struct {
+		path, accept string
+		status       int
+		reason       restv1.Reason
+		text         string
+	}{
+		{path("web"), "application/vnd.cyclonedx+json;version=1.5, text/html", http.StatusNotAcceptable, restv1.ReasonNotAcceptable,
+			"application/vnd.syft+json, application/vnd.cyclonedx+json; version=1.6, application/spdx+json; version=2.3"},
+		{path("web") + "?format=cyclonedx", "", http.StatusBadRequest, restv1.ReasonInvalidParameter, "syft-json, cyclonedx-json"},
+		{path("old"), "application/spdx+json", http.StatusConflict, restv1.ReasonFormatNotStored, "grype.catalog.additionalFormats"},
+		{path("old") + "?format=cyclonedx-json", "", http.StatusConflict, restv1.ReasonFormatNotStored, "DELETE /api/v1/namespaces/shop/imagescans/old/report"},
+		{path("new") + "?format=cyclonedx-json", "", http.StatusConflict, restv1.ReasonNotScanned, "no SBOM yet"},
+	} {
+		response, body := w.get(tt.path, anyone, "Accept", tt.accept)
+		var p restv1.Problem
+		w.must(json.Unmarshal(body, &p))
+		if response.StatusCode != tt.status || p.Reason != tt.reason || !strings.Contains(p.Detail, tt.text) {
+			t.Errorf("%s, accepting %q: %d %s, want %d %s and %q", tt.path, tt.accept, response.StatusCode, body, tt.status, tt.reason, tt.text)
+		}
+	}
+
+	for name, want := range map[string][]restv1.SBOMFormat{
+		"web": {restv1.FormatSyft, restv1.FormatCycloneDX, restv1.FormatSPDX}, "old": {restv1.FormatSyft}, "new": nil,
+	} {
+		scan, err := w.clientFor(anyone).GetImageScanWithResponse(t.Context(), "shop", name)
+		w.must(err)
+		if diff := cmp.Diff(want, scan.JSON200.SBOMFormats); diff != "" {
+			t.Errorf("formats of %s (-want +got):\n%s", name, diff)
+		}
+	}
+	w.requireNoDownloads()
+}
+
+// TestAcceptedSBOMFormat: the format follows from an Accept header by quality and precision.
+func TestAcceptedSBOMFormat(t *testing.T) {
+	for accept, want := range map[string]restv1.SBOMFormat{
+		"":                 restv1.FormatSyft,
+		"*/*":              restv1.FormatSyft,
+		"application/json": restv1.FormatSyft,
+		"application/json, application/spdx+json;q=0.9":                                restv1.FormatSyft,
+		"*/*, application/spdx+json":                                                   restv1.FormatSPDX,
+		"application/*;q=0.2, application/vnd.syft+json;q=0.1, text/html":              restv1.FormatCycloneDX,
+		"application/vnd.cyclonedx+json; version=\"1.6\"":                              restv1.FormatCycloneDX,
+		"APPLICATION/SPDX+JSON;Version=2.3;Q=0.5, application/vnd.cyclonedx+json;q=.4": restv1.FormatSPDX,
+		"application/vnd.cyclonedx+json;version=1.4, application/spdx+json;q=0.1":      restv1.FormatSPDX,
+		"text/html, */*;q=0, application/spdx+json":                                    restv1.FormatSPDX,
+		"application/spdx+json;version=3.0":                                            "",
+		"application/vnd.syft+json;version=16":                                         "",
+		"application/spdx+json;q=0":                                                    "",
+		"application/spdx+json;q=high, ;;, \"":                                         "",
+		"application/vnd.cyclonedx+xml":                                                "",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8":              restv1.FormatSyft,
+	} {
+		format, err := acceptedSBOMFormat(accept)
+		if format.name != want || (err == nil) != (want != "") {
+			t.Errorf("%q selects %q (%v), want %q", accept, format.name, err, want)
+		}
+	}
 }
 
 // TestBrokenSBOM: an SBOM that cannot be read to its end is not sent as a complete response.

@@ -15,8 +15,9 @@ type Location struct {
 	Subject
 	// Report is nil if there is none.
 	Report *ReportState
-	// SBOM permanently identifies the SBOM that OpenArtifact returns for this subject now; 0 if there is none.
-	SBOM int64
+	// SBOM, CycloneDX and SPDX permanently identify the documents that OpenArtifact returns for this subject now: ArtifactSBOM, ArtifactCycloneDX
+	// and ArtifactSPDX. Each is 0 if there is no such document.
+	SBOM, CycloneDX, SPDX int64
 	// Names are the image's names in the workloads that run it now, each once; empty if no workload does.
 	Names []exception.Image
 }
@@ -34,11 +35,13 @@ type ReportState struct {
 }
 
 const selectLocation = `
-	SELECT si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(a.id, 0),
+	SELECT si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(a.id, 0), COALESCE(c.id, 0), COALESCE(s.id, 0),
 		r.id, r.revision, r.data_version, r.matched_at, r.distro, d.version, d.tool
 	FROM scanner_images si
 	LEFT JOIN manifests m ON m.id = si.manifest_id
 	LEFT JOIN artifacts a ON a.manifest_id = m.id AND a.name = ?
+	LEFT JOIN artifacts c ON c.manifest_id = m.id AND c.name = ?
+	LEFT JOIN artifacts s ON s.manifest_id = m.id AND s.name = ?
 	LEFT JOIN reports r ON r.manifest_id = m.id AND r.engine = si.engine
 	LEFT JOIN data_versions d ON d.engine = si.engine
 	WHERE si.scanner = ? AND si.digest = ? AND si.platform = ? AND si.namespace = ?`
@@ -52,8 +55,9 @@ const selectReferences = `
 func (s *Store) Locate(ctx context.Context, scanner, namespace string, key image.Key) (l Location, err error) {
 	err = s.read(ctx, "locate "+key.String(), func(ctx context.Context, q query) error {
 		var row reportRow
-		err := q.QueryRowContext(ctx, selectLocation, ArtifactSBOM, scanner, key.Digest, platform(key.Platform), namespace).
-			Scan(append([]any{&l.Scope, &l.Engine, &l.PlatformDigest, &l.SBOM}, row.columns()...)...)
+		err := q.QueryRowContext(ctx, selectLocation,
+			ArtifactSBOM, ArtifactCycloneDX, ArtifactSPDX, scanner, key.Digest, platform(key.Platform), namespace).
+			Scan(append([]any{&l.Scope, &l.Engine, &l.PlatformDigest, &l.SBOM, &l.CycloneDX, &l.SPDX}, row.columns()...)...)
 		if err != nil {
 			return orNotFound(err)
 		}

@@ -384,6 +384,8 @@ export type ImageScan = {
   platformDigest?: string;
   /** Some of the references with which pods name the image. */
   references?: Array<string>;
+  /** The formats in which there is an SBOM. Only in the response for one image; omitted if there is none. */
+  sbomFormats?: Array<SBOMFormat>;
   scanTime?: string;
   scanner: ScannerReference;
   unusedSinceTime?: string;
@@ -584,8 +586,8 @@ export type Rating = {
   version: string;
 };
 
-/** Why a request is refused. InvalidParameter (400): `field` names the parameter. Unauthorized (401): no token, or one that the API server does not accept. Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request. NotFound (404): the object does not exist. MethodNotAllowed (405): the path does not have this method; see Allow. NotScanned (409): there is no result (yet); see `phase` and `scanReason`. Superseded (409): the report is older than the one that the source has saved. Expired (410): the report or list was replaced between two pages; start again without `continue`. PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names. BodyTooLarge (413): the body is too large, compressed or decompressed. UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json. TooLarge (422): the report is too large for one document; page through its findings. InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong. UnsupportedReport (422): the report is not CycloneDX of a supported version. LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer. PlatformRequired (422): the image runs on several platforms; name one. TooManyRequests (429): the caller saves too many reports; retry later. Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later. StorageFull (507): the report does not fit into the storage budget of the namespace. */
-export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotScanned' | 'Superseded' | 'Expired' | 'PreconditionFailed' | 'BodyTooLarge' | 'UnsupportedMediaType' | 'TooLarge' | 'InvalidReport' | 'UnsupportedReport' | 'LimitExceeded' | 'PlatformRequired' | 'TooManyRequests' | 'Unavailable' | 'StorageFull';
+/** Why a request is refused. InvalidParameter (400): `field` names the parameter. Unauthorized (401): no token, or one that the API server does not accept. Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request. NotFound (404): the object does not exist. MethodNotAllowed (405): the path does not have this method; see Allow. NotAcceptable (406): there is no media type that Accept names. NotScanned (409): there is no result (yet); see `phase` and `scanReason`. FormatNotStored (409): the image was cataloged without an SBOM in this format; name the format in the operator's configuration and scan the image again. Superseded (409): the report is older than the one that the source has saved. Expired (410): the report or list was replaced between two pages; start again without `continue`. PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names. BodyTooLarge (413): the body is too large, compressed or decompressed. UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json. TooLarge (422): the report is too large for one document; page through its findings. InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong. UnsupportedReport (422): the report is not CycloneDX of a supported version. LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer. PlatformRequired (422): the image runs on several platforms; name one. TooManyRequests (429): the caller saves too many reports; retry later. Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later. StorageFull (507): the report does not fit into the storage budget of the namespace. */
+export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotAcceptable' | 'NotScanned' | 'FormatNotStored' | 'Superseded' | 'Expired' | 'PreconditionFailed' | 'BodyTooLarge' | 'UnsupportedMediaType' | 'TooLarge' | 'InvalidReport' | 'UnsupportedReport' | 'LimitExceeded' | 'PlatformRequired' | 'TooManyRequests' | 'Unavailable' | 'StorageFull';
 
 export type Replica = {
   /** Whether its pod is being deleted. It completes its requests, and does not begin to lead. */
@@ -689,6 +691,9 @@ export type RunningWorkloadList = {
   /** Number of all that pass the filter. */
   total: number;
 };
+
+/** The format of an SBOM, by Syft's names. CycloneDX 1.6 and SPDX 2.3. */
+export type SBOMFormat = 'syft-json' | 'cyclonedx-json' | 'spdx-json';
 
 /** How a report has changed the findings of its source. */
 export type SavedReport = {

@@ -174,10 +174,12 @@ const (
 	ReasonBodyTooLarge         Reason = "BodyTooLarge"
 	ReasonExpired              Reason = "Expired"
 	ReasonForbidden            Reason = "Forbidden"
+	ReasonFormatNotStored      Reason = "FormatNotStored"
 	ReasonInvalidParameter     Reason = "InvalidParameter"
 	ReasonInvalidReport        Reason = "InvalidReport"
 	ReasonLimitExceeded        Reason = "LimitExceeded"
 	ReasonMethodNotAllowed     Reason = "MethodNotAllowed"
+	ReasonNotAcceptable        Reason = "NotAcceptable"
 	ReasonNotFound             Reason = "NotFound"
 	ReasonNotScanned           Reason = "NotScanned"
 	ReasonPlatformRequired     Reason = "PlatformRequired"
@@ -201,6 +203,8 @@ func (e Reason) Valid() bool {
 		return true
 	case ReasonForbidden:
 		return true
+	case ReasonFormatNotStored:
+		return true
 	case ReasonInvalidParameter:
 		return true
 	case ReasonInvalidReport:
@@ -208,6 +212,8 @@ func (e Reason) Valid() bool {
 	case ReasonLimitExceeded:
 		return true
 	case ReasonMethodNotAllowed:
+		return true
+	case ReasonNotAcceptable:
 		return true
 	case ReasonNotFound:
 		return true
@@ -232,6 +238,27 @@ func (e Reason) Valid() bool {
 	case ReasonUnsupportedMediaType:
 		return true
 	case ReasonUnsupportedReport:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SBOMFormat.
+const (
+	FormatCycloneDX SBOMFormat = "cyclonedx-json"
+	FormatSPDX      SBOMFormat = "spdx-json"
+	FormatSyft      SBOMFormat = "syft-json"
+)
+
+// Valid indicates whether the value is a known member of the SBOMFormat enum.
+func (e SBOMFormat) Valid() bool {
+	switch e {
+	case FormatCycloneDX:
+		return true
+	case FormatSPDX:
+		return true
+	case FormatSyft:
 		return true
 	default:
 		return false
@@ -824,8 +851,11 @@ type ImageScan struct {
 	PlatformDigest string `json:"platformDigest,omitempty,omitzero"`
 
 	// References Some of the references with which pods name the image.
-	References []string  `json:"references,omitempty,omitzero"`
-	ScanTime   time.Time `json:"scanTime,omitempty,omitzero"`
+	References []string `json:"references,omitempty,omitzero"`
+
+	// SBOMFormats The formats in which there is an SBOM. Only in the response for one image; omitted if there is none.
+	SBOMFormats []SBOMFormat `json:"sbomFormats,omitempty,omitzero"`
+	ScanTime    time.Time    `json:"scanTime,omitempty,omitzero"`
 
 	// Scanner The Scanner of the namespace, or the ClusterScanner, that an ImageScan belongs to.
 	Scanner         ScannerReference `json:"scanner"`
@@ -1075,7 +1105,9 @@ type Problem struct {
 	// Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request.
 	// NotFound (404): the object does not exist.
 	// MethodNotAllowed (405): the path does not have this method; see Allow.
+	// NotAcceptable (406): there is no media type that Accept names.
 	// NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
+	// FormatNotStored (409): the image was cataloged without an SBOM in this format; name the format in the operator's configuration and scan the image again.
 	// Superseded (409): the report is older than the one that the source has saved.
 	// Expired (410): the report or list was replaced between two pages; start again without `continue`.
 	// PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names.
@@ -1115,7 +1147,9 @@ type Rating struct {
 // Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request.
 // NotFound (404): the object does not exist.
 // MethodNotAllowed (405): the path does not have this method; see Allow.
+// NotAcceptable (406): there is no media type that Accept names.
 // NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
+// FormatNotStored (409): the image was cataloged without an SBOM in this format; name the format in the operator's configuration and scan the image again.
 // Superseded (409): the report is older than the one that the source has saved.
 // Expired (410): the report or list was replaced between two pages; start again without `continue`.
 // PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names.
@@ -1276,6 +1310,9 @@ type RunningWorkloadList struct {
 	// Total Number of all that pass the filter.
 	Total int `json:"total"`
 }
+
+// SBOMFormat The format of an SBOM, by Syft's names. CycloneDX 1.6 and SPDX 2.3.
+type SBOMFormat string
 
 // SavedReport How a report has changed the findings of its source.
 type SavedReport struct {
@@ -2113,6 +2150,12 @@ type GetSARIFParams struct {
 
 // GetSBOMParams defines parameters for GetSBOM.
 type GetSBOMParams struct {
+	// Format The format, for links. It precedes Accept.
+	Format SBOMFormat `form:"format,omitempty" json:"format,omitempty,omitzero"`
+
+	// Accept Media types of the response, with their quality. A CycloneDX or SPDX media type may have a version. 406 NotAcceptable if none is known.
+	Accept *string `json:"Accept,omitempty"`
+
 	// IfNoneMatch The ETag of the version that the caller has.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 
@@ -4667,7 +4710,39 @@ func (siw *ServerInterfaceWrapper) GetSBOM(w http.ResponseWriter, r *http.Reques
 	// Parameter object where we will unmarshal all parameters from the context
 	var params GetSBOMParams
 
+	// ------------- Optional query parameter "format" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "format", r.URL.Query(), &params.Format, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "format"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "format", Err: err})
+		}
+		return
+	}
+
 	headers := r.Header
+
+	// ------------- Optional header parameter "Accept" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Accept")]; found {
+		var Accept string
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Accept", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Accept", valueList[0], &Accept, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Accept", Err: err})
+			return
+		}
+
+		params.Accept = &Accept
+
+	}
 
 	// ------------- Optional header parameter "If-None-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
@@ -6962,6 +7037,44 @@ type GetSBOMResponseObject interface {
 type GetSBOM200ResponseHeaders struct {
 	ContentEncoding string
 	ETag            string
+}
+
+type GetSBOM200ApplicationSpdxPlusJSONResponse struct {
+	Body    map[string]interface{}
+	Headers GetSBOM200ResponseHeaders
+}
+
+func (response GetSBOM200ApplicationSpdxPlusJSONResponse) VisitGetSBOMResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/spdx+json")
+	w.Header().Set("Content-Encoding", fmt.Sprint(response.Headers.ContentEncoding))
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSBOM200ApplicationVndCyclonedxPlusJSONResponse struct {
+	Body    map[string]interface{}
+	Headers GetSBOM200ResponseHeaders
+}
+
+func (response GetSBOM200ApplicationVndCyclonedxPlusJSONResponse) VisitGetSBOMResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/vnd.cyclonedx+json")
+	w.Header().Set("Content-Encoding", fmt.Sprint(response.Headers.ContentEncoding))
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type GetSBOM200ApplicationVndSyftPlusJSONResponse struct {

@@ -35,6 +35,20 @@ func (on suite) testLocate(t *testing.T) {
 	if location.PlatformDigest != digest("web") || location.Report != nil || location.SBOM == 0 {
 		t.Errorf("before it is matched: %+v, want a digest and an SBOM and no report", location)
 	}
+	if location.CycloneDX != 0 || location.SPDX != 0 {
+		t.Errorf("without additional formats: %+v, want only an SBOM", location)
+	}
+	must(t, f.SaveCatalog(t.Context(), catalogOf("web", f.clock.Now()), artifacts(map[store.Artifact]string{
+		store.ArtifactSBOM: "sbom", store.ArtifactCycloneDX: "cyclonedx", store.ArtifactSPDX: "spdx",
+	})))
+	formats := got[store.Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web")))
+	ids := map[int64]bool{0: true, location.SBOM: true}
+	for _, id := range []int64{formats.SBOM, formats.CycloneDX, formats.SPDX} {
+		if ids[id] {
+			t.Errorf("with additional formats: %+v after %+v, want three documents that were never there before", formats, location)
+		}
+		ids[id] = true
+	}
 
 	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl"))
 	report := got[store.Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web"))).Report

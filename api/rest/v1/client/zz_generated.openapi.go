@@ -343,8 +343,10 @@ type ClientInterface interface {
 
 	// GetSBOM Returns the SBOM of an image
 	//
-	// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
-	// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
+	// The SBOM in the format that `Accept` or `format` names, up to 1 GiB; otherwise in Syft's (syft-json). Only Grype makes an SBOM: the
+	// response for an image that only Clair has scanned is 409 NotScanned. CycloneDX and SPDX are there if the operator's configuration
+	// named them when the image was cataloged: 409 FormatNotStored otherwise. A response lists no vulnerabilities. With `Accept-Encoding: zstd`
+	// the SBOM is sent compressed, as it is stored.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
 	GetSBOM(ctx context.Context, namespace Namespace, name Name, params *GetSBOMParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1013,8 +1015,10 @@ func (c *Client) GetSARIF(ctx context.Context, namespace Namespace, name Name, p
 
 // GetSBOM Returns the SBOM of an image
 //
-// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
-// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
+// The SBOM in the format that `Accept` or `format` names, up to 1 GiB; otherwise in Syft's (syft-json). Only Grype makes an SBOM: the
+// response for an image that only Clair has scanned is 409 NotScanned. CycloneDX and SPDX are there if the operator's configuration
+// named them when the image was cataloged: 409 FormatNotStored otherwise. A response lists no vulnerabilities. With `Accept-Encoding: zstd`
+// the SBOM is sent compressed, as it is stored.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
 func (c *Client) GetSBOM(ctx context.Context, namespace Namespace, name Name, params *GetSBOMParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3904,6 +3908,29 @@ func NewGetSBOMRequest(server string, namespace Namespace, name Name, params *Ge
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -3911,26 +3938,37 @@ func NewGetSBOMRequest(server string, namespace Namespace, name Name, params *Ge
 
 	if params != nil {
 
-		if params.IfNoneMatch != nil {
+		if params.Accept != nil {
 			var headerParam0 string
 
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Accept", *params.Accept, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
 			if err != nil {
 				return nil, err
 			}
 
-			req.Header.Set("If-None-Match", headerParam0)
+			req.Header.Set("Accept", headerParam0)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
 		}
 
 		if params.AcceptEncoding != nil {
-			var headerParam1 string
+			var headerParam2 string
 
-			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Accept-Encoding", *params.AcceptEncoding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Accept-Encoding", *params.AcceptEncoding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
 			if err != nil {
 				return nil, err
 			}
 
-			req.Header.Set("Accept-Encoding", headerParam1)
+			req.Header.Set("Accept-Encoding", headerParam2)
 		}
 
 	}
@@ -5442,8 +5480,10 @@ type ClientWithResponsesInterface interface {
 
 	// GetSBOMWithResponse Returns the SBOM of an image
 	//
-	// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
-	// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
+	// The SBOM in the format that `Accept` or `format` names, up to 1 GiB; otherwise in Syft's (syft-json). Only Grype makes an SBOM: the
+	// response for an image that only Clair has scanned is 409 NotScanned. CycloneDX and SPDX are there if the operator's configuration
+	// named them when the image was cataloged: 409 FormatNotStored otherwise. A response lists no vulnerabilities. With `Accept-Encoding: zstd`
+	// the SBOM is sent compressed, as it is stored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6880,12 +6920,26 @@ type GetSBOMResponse200Headers struct {
 type GetSBOMResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationSpdxJSON200 the response for an HTTP 200 `application/spdx+json` response
+	ApplicationSpdxJSON200 *map[string]interface{}
+	// ApplicationVndCyclonedxJSON200 the response for an HTTP 200 `application/vnd.cyclonedx+json` response
+	ApplicationVndCyclonedxJSON200 *map[string]interface{}
 	// ApplicationVndSyftJSON200 the response for an HTTP 200 `application/vnd.syft+json` response
 	ApplicationVndSyftJSON200 *map[string]interface{}
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationProblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
 	Headers200 *GetSBOMResponse200Headers
+}
+
+// GetApplicationSpdxJSON200 returns the response for an HTTP 200 `application/spdx+json` response
+func (r GetSBOMResponse) GetApplicationSpdxJSON200() *map[string]interface{} {
+	return r.ApplicationSpdxJSON200
+}
+
+// GetApplicationVndCyclonedxJSON200 returns the response for an HTTP 200 `application/vnd.cyclonedx+json` response
+func (r GetSBOMResponse) GetApplicationVndCyclonedxJSON200() *map[string]interface{} {
+	return r.ApplicationVndCyclonedxJSON200
 }
 
 // GetApplicationVndSyftJSON200 returns the response for an HTTP 200 `application/vnd.syft+json` response
@@ -8192,8 +8246,10 @@ func (c *ClientWithResponses) GetSARIFWithResponse(ctx context.Context, namespac
 
 // GetSBOMWithResponse Returns the SBOM of an image
 //
-// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
-// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
+// The SBOM in the format that `Accept` or `format` names, up to 1 GiB; otherwise in Syft's (syft-json). Only Grype makes an SBOM: the
+// response for an image that only Clair has scanned is 409 NotScanned. CycloneDX and SPDX are there if the operator's configuration
+// named them when the image was cataloged: 409 FormatNotStored otherwise. A response lists no vulnerabilities. With `Accept-Encoding: zstd`
+// the SBOM is sent compressed, as it is stored.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -9463,7 +9519,21 @@ func ParseGetSBOMResponse(rsp *http.Response) (*GetSBOMResponse, error) {
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+	case rsp.Header.Get("Content-Type") == "application/spdx+json" && rsp.StatusCode == 200:
+		var dest map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationSpdxJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/vnd.cyclonedx+json" && rsp.StatusCode == 200:
+		var dest map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationVndCyclonedxJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/vnd.syft+json" && rsp.StatusCode == 200:
 		var dest map[string]interface{}
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
