@@ -35,7 +35,7 @@ func TestTranscripts(t *testing.T) {
 		"actions": {"actions -n shop", "actions -o wide", "actions -n blog", "actions -n shop -o json", "actions -o csv --fail-on=exploited", "actions -n blog --fail-on=any", "actions -n void --fail-on=any", "actions -A"},
 		"why":     {"why billing", "why queue", "why web", "why web -o csv", "why nothing"},
 		"status":  {"status", "status -o wide", "status -n blog", "status -n void", "status -A"},
-		"sbom":    {"sbom web", "sbom web --format=openvex", "sbom billing", "sbom shop/", "sbom web --format=spdx"},
+		"sbom":    {"sbom web", "sbom web --format=openvex", "sbom billing", "sbom shop/", "sbom web --format=spdx-json", "sbom billing --format=spdx-json", "sbom nginx --format=spdx-json", "sbom web --format=spdx"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.t = t

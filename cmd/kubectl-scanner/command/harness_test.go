@@ -487,9 +487,13 @@ func (f *fixture) scanned(scanner *v1alpha1.Scanner, name string, workloads []st
 	encoder, err := zstd.NewWriter(nil)
 	f.do(err)
 	sbom := encoder.EncodeAll([]byte(`{"artifacts":[{"name":"`+name+`"}]}`), nil)
+	artifacts := map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(sbom), store.ArtifactMatchInput: strings.NewReader("")}
+	if name == "web" { // the other images were cataloged without another format
+		artifacts[store.ArtifactSPDX] = bytes.NewReader(encoder.EncodeAll([]byte(`{"spdxVersion":"SPDX-2.3"}`), nil))
+	}
 	f.do(f.store.SaveCatalog(f.ctx, store.Catalog{
 		Engine: "grype", Key: key(name), Scope: store.Cluster, PlatformDigest: digest(name), Tool: "syft 1", CatalogedAt: noon,
-	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(sbom), store.ArtifactMatchInput: strings.NewReader("")}))
+	}, artifacts))
 	_, err = f.store.SaveReport(f.ctx, store.Report{
 		Subject:     store.Subject{PlatformDigest: digest(name), Scope: store.Cluster, Engine: "grype"},
 		DataVersion: "v1", MatchedAt: noon, Distro: "debian 12", Findings: findings,

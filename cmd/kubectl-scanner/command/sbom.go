@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/cobra"
@@ -19,35 +20,40 @@ import (
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/connect"
 )
 
-// Documents of an image.
+// Documents of an image. Beside these, the formats of its SBOM are named as in the REST API.
 const (
-	documentSyft      = "syft-json"
 	documentCycloneDX = "cyclonedx"
 	documentOpenVEX   = "openvex"
 	documentSARIF     = "sarif"
 )
 
-var documents = []string{documentSyft, documentCycloneDX, documentOpenVEX, documentSARIF}
+var documents = []string{
+	string(restv1.FormatSyft), string(restv1.FormatCycloneDX), string(restv1.FormatSPDX), documentCycloneDX, documentOpenVEX, documentSARIF,
+}
 
 func (s *session) sbomCommand() *cobra.Command {
 	var format, file string
 	c := &cobra.Command{
 		Use: "sbom IMAGE", Short: "Print the SBOM of an image, or its report as CycloneDX, SARIF or OpenVEX", Args: cobra.ExactArgs(1),
-		Long: `Print the SBOM of an image as Syft made it, the image's findings as CycloneDX or SARIF, or the decisions about them as OpenVEX.
+		Long: `Print the SBOM of an image, its findings as CycloneDX or SARIF, or the decisions about them as OpenVEX.
+
+The SBOM is there in Syft's format, and as CycloneDX 1.6 (cyclonedx-json) and SPDX 2.3 (spdx-json) if the operator's configuration named these
+formats when the image was cataloged. It lists all packages and no findings; cyclonedx has the findings, and only packages with findings.
 
 IMAGE is the ImageScan's name, the image's reference or a part of it, its digest, or a workload such as Deployment/web.`,
 		Example: `  kubectl scanner sbom shop/web:1.4 -n shop --file web.json
+  kubectl scanner sbom shop/web:1.4 -n shop --format spdx-json
   kubectl scanner sbom shop/web:1.4 -n shop --format cyclonedx
   kubectl scanner sbom shop/web:1.4 -n shop --format sarif --file web.sarif`,
 		ValidArgsFunction: s.completeImages,
 		RunE: func(c *cobra.Command, args []string) error {
 			if !slices.Contains(documents, format) {
-				return fmt.Errorf("--format: %q is none of syft-json, cyclonedx, openvex and sarif", format)
+				return fmt.Errorf("--format: %q is none of %s", format, strings.Join(documents, ", "))
 			}
 			return s.sbom(c.Context(), args[0], format, file)
 		},
 	}
-	c.Flags().StringVar(&format, "format", documentSyft, "syft-json, cyclonedx, openvex or sarif")
+	c.Flags().StringVar(&format, "format", documents[0], "one of "+strings.Join(documents, ", "))
 	c.Flags().StringVarP(&file, "file", "f", "", "write to this file, which exists only if it is complete")
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(documents, cobra.ShellCompDirectiveNoFileComp))
 	return s.requiresConnection(c, own("imagescans", "", "get", "list"))
@@ -80,12 +86,13 @@ func (s *session) sbom(ctx context.Context, word, format, file string) error {
 	return writeFile(file, body)
 }
 
-// openDocument returns a document of the first ImageScan that has it. Several are of the same image, and one may be of an engine without SBOMs.
+// openDocument returns a document of the first ImageScan that has it. Several are of the same image, and one may be of an engine without SBOMs, or
+// count in a credential scope in which the image was cataloged without this format.
 func openDocument(ctx context.Context, api *connect.Connection, scans []v1alpha1.ImageScan, format string) (io.ReadCloser, error) {
 	var refused error
 	for i := range scans {
 		response, err := requestDocument(ctx, api, &scans[i], format)
-		if connect.IsReason(err, restv1.ReasonNotScanned) {
+		if connect.IsReason(err, restv1.ReasonNotScanned) || connect.IsReason(err, restv1.ReasonFormatNotStored) {
 			refused = errors.Join(refused, fmt.Errorf("ImageScan %s: %w", scans[i].Name, err))
 			continue
 		}
@@ -106,7 +113,7 @@ func requestDocument(ctx context.Context, api *connect.Connection, scan *v1alpha
 	case documentSARIF:
 		return api.GetSARIF(ctx, scan.Namespace, scan.Name, &restv1.GetSARIFParams{})
 	}
-	return api.GetSBOM(ctx, scan.Namespace, scan.Name, &restv1.GetSBOMParams{AcceptEncoding: ptr.To("zstd")})
+	return api.GetSBOM(ctx, scan.Namespace, scan.Name, &restv1.GetSBOMParams{Format: restv1.SBOMFormat(format), AcceptEncoding: ptr.To("zstd")})
 }
 
 // document is a response's body with its decoder.
