@@ -21,16 +21,17 @@ import (
 )
 
 // Metrics exports what Scanners cover, as of their last status, and counts failures. The number of time series is the number of Scanners
-// times a constant: no label names an image, a pod or a vulnerability. A nil Metrics records nothing.
+// times a constant, and those of single images: no label names a pod or a vulnerability. A nil Metrics records nothing.
 type Metrics struct {
 	failures   *prometheus.CounterVec
 	deliveries *prometheus.CounterVec
 
 	mu       sync.Mutex
 	scanners map[types.NamespacedName][]prometheus.Metric
+	images   imageMetrics
 }
 
-// NewMetrics registers the metrics; a nil registry registers nothing.
+// NewMetrics registers the metrics; a nil registry registers nothing. No image has metrics of its own before LimitImages.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	factory := promauto.With(registry)
 	m := &Metrics{
@@ -41,12 +42,16 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "scanner_operator_deliveries_total", Help: "Attempts to deliver a message to a receiver, by result and reason (docs/use/troubleshooting.md).",
 		}, []string{"result", "reason"}),
 		scanners: map[types.NamespacedName][]prometheus.Metric{},
+		images:   imageMetrics{ofScanner: map[types.NamespacedName]scannerImages{}},
 	}
 	if registry != nil {
 		registry.MustRegister(m)
 	}
 	return m
 }
+
+// LimitImages sets how many images have metrics of their own. It must come before the first Scanner is reconciled.
+func (m *Metrics) LimitImages(limit int) { m.images.limit = limit }
 
 // Gauges of each Scanner. The label is called scanner_namespace because namespace is where the manager runs.
 var (
@@ -89,6 +94,7 @@ func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		imagesGauge, failedGauge, recentGauge, findingsGauge, fixableGauge, exploitedGauge, suppressedGauge, conditionGauge,
 		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, pendingGauge,
+		imageFindingsGauge, imageFixableGauge, imageExploitedGauge, imagesOmittedGauge,
 	} {
 		into <- desc
 	}
@@ -102,6 +108,9 @@ func (m *Metrics) Collect(into chan<- prometheus.Metric) {
 		for _, metric := range ofScanner {
 			into <- metric
 		}
+	}
+	for _, metric := range m.images.metrics() {
+		into <- metric
 	}
 }
 
@@ -120,7 +129,11 @@ func (m *Metrics) setScanner(s *scannerScope) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.scanners[types.NamespacedName{Namespace: s.scanner.GetNamespace(), Name: s.scanner.GetName()}] = g.all
+	name := types.NamespacedName{Namespace: s.scanner.GetNamespace(), Name: s.scanner.GetName()}
+	m.scanners[name] = g.all
+	if s.covered {
+		m.images.set(name, s.coverage.Namespaces.Covered, s.coverage.RunningIn)
+	}
 }
 
 var truth = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1}
@@ -133,6 +146,7 @@ func (m *Metrics) remove(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.scanners, name)
+	m.images.remove(name)
 }
 
 // gauges collects the metrics of one Scanner.
@@ -142,8 +156,11 @@ type gauges struct {
 }
 
 func (g *gauges) add(desc *prometheus.Desc, value float64, labels ...string) {
-	labels = append([]string{g.scanner.GetNamespace(), g.scanner.GetName()}, labels...)
-	g.all = append(g.all, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
+	g.all = append(g.all, gauge(desc, value, append([]string{g.scanner.GetNamespace(), g.scanner.GetName()}, labels...)...))
+}
+
+func gauge(desc *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 }
 
 // since adds a time as a gauge, unless it is zero.
@@ -183,15 +200,20 @@ func (g *gauges) images(images []inventory.CoveredImage) {
 
 func (g *gauges) findings() {
 	counts := g.scanner.ScannerStatus().Findings
-	for severity, n := range map[string]int32{
-		"critical": counts.Critical, "high": counts.High, "medium": counts.Medium, "low": counts.Low,
-		"negligible": counts.Negligible, "unknown": counts.Unknown,
-	} {
+	for severity, n := range bySeverity(&counts) {
 		g.add(findingsGauge, float64(n), severity)
 	}
 	g.add(fixableGauge, float64(counts.Fixable))
 	g.add(exploitedGauge, float64(counts.KnownExploited))
 	g.add(suppressedGauge, float64(counts.Suppressed))
+}
+
+// bySeverity returns the counts by the values of the label severity.
+func bySeverity(counts *v1alpha1.FindingCounts) map[string]int32 {
+	return map[string]int32{
+		"critical": counts.Critical, "high": counts.High, "medium": counts.Medium, "low": counts.Low,
+		"negligible": counts.Negligible, "unknown": counts.Unknown,
+	}
 }
 
 func (g *gauges) data(b backend.Backend) {

@@ -72,6 +72,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}, leadership: newLeadership(), servers: newServers()}
 	op.loops, op.requests, op.controllerMetrics = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
+	op.controllerMetrics.LimitImages(settings.Metrics.MaxImages)
 	metrics.RegisterManagerBuild(ctrlmetrics.Registry, version.Version)
 	// This comes before the manager, which listens on the same probe address. While OpenStore waits, it answers the probes itself.
 	err = whileNotUpgradeable(ctx, "OpeningStore", preflight.OpeningStore, func() (err error) {

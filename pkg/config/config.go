@@ -34,6 +34,8 @@ type Config struct {
 	Ingest Ingest `json:"ingest"`
 	// UI configures the web UI.
 	UI UI `json:"ui"`
+	// Metrics configures the metrics of single images.
+	Metrics Metrics `json:"metrics"`
 	// Registries configures how to reach registries that need more than the defaults. Each host is listed once.
 	Registries []Registry `json:"registries,omitempty"`
 }
@@ -151,6 +153,13 @@ type Limits struct {
 	// ImageScansPerNamespace is how many ImageScans one namespace may have before the operator creates no more there. Default 5000, between
 	// 1 and 100000.
 	ImageScansPerNamespace int `json:"imageScansPerNamespace"`
+}
+
+// Metrics configures the metrics of single images. Prometheus stores each of them as eight time series.
+type Metrics struct {
+	// MaxImages is how many images have metrics of their own, over all Scanners, the worst ones. An image counts once for each Scanner and
+	// namespace. Default 0: none. At most 10000.
+	MaxImages int `json:"maxImages"`
 }
 
 // Registry configures how to reach one registry.
@@ -321,6 +330,7 @@ func (c Config) Validate() error {
 	errs.checkRange("limits.scannersPerNamespace", c.Limits.ScannersPerNamespace, 1, 1000)
 	errs.checkRange("limits.imageScansPerNamespace", c.Limits.ImageScansPerNamespace, 1, 100_000)
 	errs.check(match.Deadline.Duration >= 10*time.Second && match.Deadline.Duration <= time.Hour, "grype.match.deadline", "must be between 10s and 1h")
+	errs.checkRange("metrics.maxImages", c.Metrics.MaxImages, 0, 10_000)
 	c.validateRegistries(&errs)
 	c.Clair.validate(&errs)
 	c.Notifications.validate(&errs)

@@ -54,6 +54,7 @@ func TestDefaults(t *testing.T) {
 		"grype.catalog.history":             {config.Grype.Catalog.History, JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}}},
 		"grype.catalog memory limit":        {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
 		"grype.match.maxWorkers":            {config.Grype.Match.MaxWorkers, 2},
+		"metrics.maxImages":                 {config.Metrics.MaxImages, 0},
 		"notifications.scansFailingAfter":   {config.Notifications.ScansFailingAfter.Duration, 6 * time.Hour},
 		"notifications.imagesFailedAfter":   {config.Notifications.ImagesFailedAfter.Duration, time.Hour},
 		"ingest.spoolSize":                  {config.Ingest.SpoolSize.String(), "1Gi"},

@@ -31,6 +31,9 @@ type CoveredImage struct {
 	Report store.ReportAge
 	// NotCovered lists what the report of a scanned image does not cover.
 	NotCovered []string
+	// Findings are the counts of a scanned image in one of the namespaces, where exceptions may suppress others than elsewhere. They belong to the
+	// cache and must not be changed.
+	Findings *v1alpha1.FindingCounts
 	// Name is a reference that messages show.
 	Name string
 	// Namespaces are those in which pods run the image, or ran it recently, sorted.
@@ -77,6 +80,9 @@ func (c *Coverage) combine() {
 	}
 	c.Running, c.Recent = byID.sorted()
 }
+
+// RunningIn returns the images of the running pods of a covered namespace, with their states there. They do not name their namespaces.
+func (c Coverage) RunningIn(namespace string) []CoveredImage { return c.parts[namespace].running }
 
 // HasImages reports whether a namespace runs images or ran some recently, and whether any of them waits for a result.
 func (c Coverage) HasImages(namespace string) (used, waiting bool) {
@@ -332,7 +338,7 @@ func (f coverageFacts) stateOf(img RunningImage) CoveredImage {
 		state.State = image.Excluded
 	case scan == nil:
 	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
-		state.State, state.NotCovered = image.Scanned, scan.Status.NotCovered
+		state.State, state.NotCovered, state.Findings = image.Scanned, scan.Status.NotCovered, scan.Status.Findings
 		if ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			state.Since = ready.LastTransitionTime.Time
 			if ready.Reason == v1alpha1.ReasonSuspended {
