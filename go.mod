@@ -18,6 +18,7 @@ require (
 	github.com/klauspost/compress v1.20.3
 	github.com/oapi-codegen/runtime v1.8.0
 	github.com/onsi/gomega v1.44.0
+	github.com/openreports/reports-api v0.2.1
 	github.com/openvex/go-vex v0.2.9
 	github.com/operator-framework/api v0.31.0
 	github.com/operator-framework/operator-lib v0.19.0

@@ -24,6 +24,9 @@ const (
 	// ConditionReceiverNotAllowed is true while workloads that run an image name a receiver of a ClusterScanner that their namespace may not use.
 	// It is present on an ImageScan only while it is true.
 	ConditionReceiverNotAllowed = "ReceiverNotAllowed"
+	// ConditionReportsNotWritten is true while the operator cannot write Reports for other tools, as its configuration demands. It is present on a
+	// Scanner only while it is true.
+	ConditionReportsNotWritten = "ReportsNotWritten"
 	// ConditionStoreDurable reports whether findings survive the operator's pod.
 	ConditionStoreDurable = "StoreDurable"
 )
@@ -71,6 +74,9 @@ const (
 	ReasonMissingPermissions  = "MissingPermissions"        // the operator lacks permissions that it needs in the namespace
 	ReasonOutdatedKinds       = "OutdatedKinds"             // the cluster's CustomResourceDefinitions are older than the operator
 	ReasonWaitingForManager   = "WaitingForManager"         // no manager has reported on the object yet
+
+	ReasonOpenReportsMissing   = "OpenReportsMissing"   // the cluster does not have the CustomResourceDefinition of Reports
+	ReasonOpenReportsForbidden = "OpenReportsForbidden" // the operator lacks the permissions for Reports
 
 	ReasonInvalidNamespaceSelector = "InvalidNamespaceSelector" // spec.namespaceSelector, or fromNamespaces of a receiver, is invalid and selects nothing
 	ReasonNoNamespaces             = "NoNamespaces"             // spec.namespaceSelector selects no namespace

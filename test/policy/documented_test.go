@@ -71,8 +71,8 @@ var template = regexp.MustCompile(`\{\{[^}]*\}\}`)
 func permissionPages(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
-	for _, name := range []string{"permissions.md", "permissions-users.md"} {
-		page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate", name))
+	for _, name := range []string{"operate/permissions.md", "operate/permissions-users.md", "integrate/openreports.md"} {
+		page, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,132 @@
+package openreports
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// round is one round of a Writer.
+type round struct {
+	*Writer
+	exceptions func(namespace string) exception.Set
+	// reported has the results of Reported by scanner. In a large cluster, a ClusterScanner's is read once and not for each namespace.
+	reported map[string]map[store.NamespacedImage]store.ReportAge
+}
+
+// sync makes the Reports of a namespace equal to what is known about its workloads.
+func (r *round) sync(ctx context.Context, namespace string) error {
+	existing := map[string]*metav1.PartialObjectMetadata{}
+	if err := r.list(ctx, namespace, func(report *metav1.PartialObjectMetadata) { existing[report.Name] = report }); err != nil {
+		return err
+	}
+	inForce, handled := r.exceptions(namespace), 0
+	asked := store.WorkloadsQuery{Seen: store.Sight{Namespaces: []string{namespace}}, Exceptions: inForce}
+	for cursor := (store.WorkloadCursor{}); ; {
+		page, err := r.Store.WorkloadsPage(ctx, asked, cursor, pageSize)
+		if err != nil {
+			return err
+		}
+		for i := range page.Workloads {
+			one, err := r.read(ctx, &page.Workloads[i], inForce)
+			if err != nil {
+				return err
+			}
+			name := reportName(one.kind, one.name)
+			if err := r.apply(ctx, one, existing[name]); err != nil {
+				return err
+			}
+			delete(existing, name)
+		}
+		if handled += len(page.Workloads); page.Next == nil {
+			break
+		}
+		if handled >= maxReports {
+			r.Log.Info("Not every workload has a Report: those with the worst findings have one", "namespace", namespace, "workloads", page.Total, "reports", handled)
+			break
+		}
+		cursor = *page.Next
+	}
+	for _, report := range existing {
+		if err := r.delete(ctx, report); err != nil {
+			return err
+		}
+	}
+	r.suppressing[namespace] = inForce.Key()
+	return nil
+}
+
+// read reads what the Report of a workload is made of.
+func (r *round) read(ctx context.Context, running *store.RunningWorkload, inForce exception.Set) (w workload, err error) {
+	w = workload{namespace: running.Namespace, kind: running.Kind, name: running.Name}
+	asked := store.WorkloadQuery{Namespace: w.namespace, Kind: w.kind, Name: w.name, Exceptions: inForce}
+	// A bound on the findings would count the suppressed ones, which come last here.
+	w.details, err = r.Store.Workload(ctx, asked, maxFindings)
+	if w.tooMany = errors.Is(err, store.ErrTooManyCandidates); w.tooMany {
+		w.details, err = store.WorkloadDetails{Counts: running.Counts, Suppressed: running.Suppressed}, nil
+	}
+	if err != nil {
+		return workload{}, err
+	}
+	for _, img := range running.Images {
+		reported, err := r.hasReport(ctx, img, w.namespace)
+		if err != nil {
+			return workload{}, err
+		}
+		if !reported && !slices.ContainsFunc(w.unscanned, func(known store.WorkloadImage) bool { return known.Container == img.Container && known.Key == img.Key }) {
+			w.unscanned = append(w.unscanned, img)
+		}
+	}
+	return w, nil
+}
+
+// hasReport reports whether a scanner has a result for an image of a namespace.
+func (r *round) hasReport(ctx context.Context, img store.WorkloadImage, namespace string) (bool, error) {
+	all, known := r.reported[img.Scanner]
+	if !known {
+		var err error
+		if all, err = r.Reported(ctx, img.Scanner); err != nil {
+			return false, err
+		}
+		r.reported[img.Scanner] = all
+	}
+	_, reported := all[store.NamespacedImage{Namespace: namespace, Key: img.Key}]
+	return reported, nil
+}
+
+// apply writes the Report of a workload, unless before has the same content. Nothing is written in a namespace that is being deleted, and never a Report
+// that somebody else has made under the same name.
+func (r *round) apply(ctx context.Context, w workload, before *metav1.PartialObjectMetadata) error {
+	report := w.report(r.MaxResults, r.Clock.Now())
+	if before != nil && before.Annotations[annotationContent] == report.Annotations[annotationContent] {
+		return nil
+	}
+	owner, err := ownerOf(ctx, r.Client, w)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
+		report.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	if before != nil {
+		report.ResourceVersion = before.ResourceVersion
+		err = r.Client.Update(ctx, report)
+	} else {
+		err = r.Client.Create(ctx, report)
+	}
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		r.Log.Info("A Report is not written: there is another one of its name without the label "+labelManagedBy, "namespace", report.Namespace, "name", report.Name)
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	}
+	return err
+}
