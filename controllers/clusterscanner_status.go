@@ -173,6 +173,7 @@ func shrinkStatusToFit(o v1alpha1.GenericScanner) {
 	}, conditions)
 	dropWhile(func(i int) { status.Receivers[receivers-1-i].LastError = "" }, receivers)
 	dropWhile(func(i int) { status.Conditions[conditions-1-i].Message = "" }, conditions)
+	dropWhile(func(i int) { status.Conditions[conditions-1-i].ObservedGeneration = 0 }, conditions) // the status has it, too
 }
 
 func sizeOfStatus(status *v1alpha1.ClusterScannerStatus) int {

@@ -27,6 +27,7 @@ func fullClusterStatus(char string) (status v1alpha1.ClusterScannerStatus) {
 	for _, kind := range []string{ // Reconciling and Stalled exclude each other
 		v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionBackendAvailable, v1alpha1.ConditionStoreDurable,
 		v1alpha1.ConditionNotificationsDelivered, v1alpha1.ConditionOverlap, v1alpha1.ConditionNamespacesNotWatched, v1alpha1.ConditionNamespacesUnknown,
+		v1alpha1.ConditionReportsNotWritten,
 	} {
 		status.Conditions = append(status.Conditions, metav1.Condition{
 			Type: kind, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonExcludedNamespaceUnknown, Message: repeatToLength(char, 512),

@@ -76,6 +76,8 @@ type ScannerReconciler struct {
 	Inventory     *inventory.Inventory
 	// Metrics exports each Scanner's coverage.
 	Metrics *Metrics
+	// ReportsProblem returns why Reports for other tools cannot be written, as a reason and a message; empty while they can. Nil if none are written.
+	ReportsProblem func() (reason, message string)
 
 	conflicts preflight.InstanceConflicts
 	holdings  heldEngines
@@ -154,6 +156,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	// While the store is unavailable, what could not be computed stays as it was. The reason can always be set.
 	r.setStore(s)
+	r.setReportsNotWritten(s)
 	r.setReady(s)
 	r.Metrics.setScanner(s)
 	return next, r.patchStatus(ctx, before, s)

@@ -362,3 +362,23 @@ func TestScannerEvents(t *testing.T) {
 		t.Errorf("events %q for nothing", got)
 	}
 }
+
+// TestReportsNotWritten: a Scanner has the condition while Reports for other tools cannot be written, and is ready all the same.
+func TestReportsNotWritten(t *testing.T) {
+	u := newUnit(t, theScanner())
+	find := func() *metav1.Condition {
+		return meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionReportsNotWritten)
+	}
+	reason := v1alpha1.ReasonOpenReportsMissing
+	u.scanners.ReportsProblem = func() (string, string) { return reason, "install it" }
+	if got := find(); got == nil || got.Status != metav1.ConditionTrue || got.Reason != reason || got.Message != "install it" {
+		t.Errorf("the condition is %+v, want it true because of %s", got, reason)
+	}
+	if got := u.readyReason(); got != v1alpha1.ReasonNoImages {
+		t.Errorf("Ready has the reason %s, want %s", got, v1alpha1.ReasonNoImages)
+	}
+	reason = ""
+	if got := find(); got != nil {
+		t.Errorf("the condition is still %+v", got)
+	}
+}

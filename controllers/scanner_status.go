@@ -187,6 +187,15 @@ func (r *ScannerReconciler) setStore(s *scannerScope) {
 	meta.SetStatusCondition(&s.scanner.ScannerStatus().Conditions, condition)
 }
 
+// setReportsNotWritten sets the condition about Reports for other tools.
+func (r *ScannerReconciler) setReportsNotWritten(s *scannerScope) {
+	reason, message := "", ""
+	if r.ReportsProblem != nil {
+		reason, message = r.ReportsProblem()
+	}
+	setWhileTrue(&s.scanner.ScannerStatus().Conditions, v1alpha1.ConditionReportsNotWritten, reason != "", reason, message, s.scanner.GetGeneration())
+}
+
 // setReady sets the conditions Ready, Reconciling and Stalled. A Scanner is ready when each image was handled, with or without success.
 // Failed images are in the message and in the counts.
 func (r *ScannerReconciler) setReady(s *scannerScope) {

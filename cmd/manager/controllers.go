@@ -31,6 +31,9 @@ func (op *operator) addControllers(ctx context.Context) error {
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreOnServer: !op.storeLocation().isFile(), StoreAdvice: advice, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics,
 	}
+	if err := op.addOpenReports(scanners); err != nil {
+		return err
+	}
 	if err := op.manager.Add(op.periodic(scannerSweepInterval, "scanners", "Looking for Scanners that have gone, and at engines", func(ctx context.Context) error {
 		return errors.Join(scanners.SweepScanners(ctx), scanners.DetectEngineChanges(ctx))
 	})); err != nil {

@@ -19,6 +19,7 @@ var copies = map[string][]string{
 	"rbac":           {"rbac/*.yaml", "notifier/rbac.yaml"},
 	"clair-webhooks": {"notifier-clair-webhooks/listener/rbac.yaml"},
 	"notifier-lease": {"components/high-availability/notifier_rbac.yaml"},
+	"openreports":    {"components/openreports/*.yaml"},
 	"prometheus":     {"components/prometheus/*.yaml"},
 	"dashboards":     {"components/prometheus/dashboards/*.json"},
 }

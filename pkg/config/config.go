@@ -36,6 +36,8 @@ type Config struct {
 	UI UI `json:"ui"`
 	// Metrics configures the metrics of single images.
 	Metrics Metrics `json:"metrics"`
+	// OpenReports configures Reports for other tools.
+	OpenReports OpenReports `json:"openReports"`
 	// Registries configures how to reach registries that need more than the defaults. Each host is listed once.
 	Registries []Registry `json:"registries,omitempty"`
 }
@@ -162,6 +164,27 @@ type Metrics struct {
 	MaxImages int `json:"maxImages"`
 }
 
+// OpenReports configures the Reports of https://openreports.io, one for each workload, which other tools show.
+type OpenReports struct {
+	// Mode is what happens with Reports: none is written (None), each workload has one (Write), or those that were written are deleted (Remove).
+	// Default None. The others need a CustomResourceDefinition and permissions.
+	Mode string `json:"mode"`
+	// MaxResults is how many findings a Report lists, the worst ones. Default 50, between 1 and 500.
+	MaxResults int `json:"maxResults"`
+}
+
+// Modes of OpenReports.
+const (
+	ReportsNone   = "None"
+	ReportsWrite  = "Write"
+	ReportsRemove = "Remove"
+)
+
+func (o OpenReports) validate(errs *fieldErrors) {
+	errs.check(slices.Contains([]string{ReportsNone, ReportsWrite, ReportsRemove}, o.Mode), "openReports.mode", "must be None, Write or Remove, not %q", o.Mode)
+	errs.checkRange("openReports.maxResults", o.MaxResults, 1, 500)
+}
+
 // Registry configures how to reach one registry.
 type Registry struct {
 	// Host is the host name as in image references, with its port if it has one there. Docker Hub is docker.io.
@@ -213,7 +236,7 @@ type ClairInstance struct {
 
 // Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Store: Store{Type: SQLite}, UI: UI{Enabled: true}, Limits: defaultLimits(), Ingest: defaultIngest(), Grype: Grype{
+	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Store: Store{Type: SQLite}, UI: UI{Enabled: true}, OpenReports: OpenReports{Mode: ReportsNone, MaxResults: 50}, Limits: defaultLimits(), Ingest: defaultIngest(), Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
 			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
@@ -337,6 +360,7 @@ func (c Config) Validate() error {
 	c.Ingest.validate(&errs)
 	c.Store.validate(&errs)
 	c.UI.validate(&errs)
+	c.OpenReports.validate(&errs)
 	return errors.Join(errs...)
 }
 

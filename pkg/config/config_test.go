@@ -54,6 +54,7 @@ func TestDefaults(t *testing.T) {
 		"grype.catalog.history":             {config.Grype.Catalog.History, JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}}},
 		"grype.catalog memory limit":        {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
 		"grype.match.maxWorkers":            {config.Grype.Match.MaxWorkers, 2},
+		"openReports":                       {config.OpenReports, OpenReports{Mode: "None", MaxResults: 50}},
 		"metrics.maxImages":                 {config.Metrics.MaxImages, 0},
 		"notifications.scansFailingAfter":   {config.Notifications.ScansFailingAfter.Duration, 6 * time.Hour},
 		"notifications.imagesFailedAfter":   {config.Notifications.ImagesFailedAfter.Duration, time.Hour},
@@ -167,6 +168,12 @@ var invalidSettings = map[string]struct {
 	"a request above the limit": {"grype.catalog.resources.requests.memory", func(c *Config) {
 		c.Grype.Catalog.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("3Gi")}
 	}},
+	"less than no images":    {"metrics.maxImages", func(c *Config) { c.Metrics.MaxImages = -1 }},
+	"images without bound":   {"metrics.maxImages", func(c *Config) { c.Metrics.MaxImages = 10_001 }},
+	"no mode":                {"openReports.mode", func(c *Config) { c.OpenReports.Mode = "" }},
+	"another mode":           {"openReports.mode", func(c *Config) { c.OpenReports.Mode = "Off" }},
+	"no results":             {"openReports.maxResults", func(c *Config) { c.OpenReports.MaxResults = 0 }},
+	"too many results":       {"openReports.maxResults", func(c *Config) { c.OpenReports.MaxResults = 501 }},
 	"less than no history":   {"grype.catalog.history.failed", func(c *Config) { c.Grype.Catalog.History.Failed = -1 }},
 	"too long a history":     {"grype.catalog.history.succeeded", func(c *Config) { c.Grype.Catalog.History.Succeeded = 1001 }},
 	"no time for history":    {"grype.catalog.history.ttl", func(c *Config) { c.Grype.Catalog.History.TTL.Duration = 0 }},

@@ -90,6 +90,22 @@ notifier: {clairWebhooks: {enabled: true, plainHTTP: true}}
 	}
 }
 
+// The permissions to write Reports are those of the component, and are only granted with a mode that needs them.
+func TestPermissionsForReports(t *testing.T) {
+	reports := func(all objects) objects {
+		maps.DeleteFunc(all, func(key string, _ *unstructured.Unstructured) bool { return !strings.Contains(key, "openreports") })
+		return all
+	}
+	for _, mode := range []string{"Write", "Remove"} {
+		same(t, alike(reports(configured(t, "components/openreports"))), alike(reports(rendered(t, likeConfig+"config: {openReports: {mode: "+mode+"}}\n", "--no-hooks"))))
+	}
+	for _, values := range []string{"", "config: {openReports: {mode: None}}", "config: {openReports: {maxResults: 9}}"} {
+		if got := reports(rendered(t, values)); len(got) > 0 {
+			t.Errorf("with %q the chart has %v", values, slices.Collect(maps.Keys(got)))
+		}
+	}
+}
+
 func same(t *testing.T, want, got objects) {
 	t.Helper()
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {

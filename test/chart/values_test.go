@@ -205,7 +205,7 @@ func TestStore(t *testing.T) {
 
 // Permissions in workloads' namespaces are granted only there, also those of the notifier and of the clean-up.
 func TestNamespaced(t *testing.T) {
-	all := rendered(t, "watchNamespaces: [shop, bank]\nnotifier: {clairWebhooks: {enabled: true}}")
+	all := rendered(t, "watchNamespaces: [shop, bank]\nnotifier: {clairWebhooks: {enabled: true}}\nconfig: {openReports: {mode: Write}}")
 	if args := podOf(t, all, managerKey).Containers[0].Args; !slices.Contains(args, "--watch-namespaces=shop,bank") {
 		t.Errorf("the manager does not get the setting: %v", args)
 	}
@@ -223,10 +223,10 @@ func TestNamespaced(t *testing.T) {
 	}
 	slices.Sort(bound)
 	want := []string{
-		"bank scanner-operator-cleanup", "bank scanner-operator-manager", "bank scanner-operator-notifier-clair-webhooks",
+		"bank scanner-operator-cleanup", "bank scanner-operator-manager", "bank scanner-operator-notifier-clair-webhooks", "bank scanner-operator-openreports",
 		"scanner-operator-cleanup-cluster", "scanner-operator-manager-cluster", "scanner-operator-notifier",
 		namespace + " scanner-operator-cleanup", namespace + " scanner-operator-manager",
-		"shop scanner-operator-cleanup", "shop scanner-operator-manager", "shop scanner-operator-notifier-clair-webhooks",
+		"shop scanner-operator-cleanup", "shop scanner-operator-manager", "shop scanner-operator-notifier-clair-webhooks", "shop scanner-operator-openreports",
 	}
 	if diff := cmp.Diff(want, bound); diff != "" {
 		t.Errorf("ClusterRoles that are bound (-want +got):\n%s", diff)

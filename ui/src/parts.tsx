@@ -97,7 +97,7 @@ export function PhaseMark({ phase }: { phase: Phase }) {
 }
 
 // abnormal are the conditions of which True is bad. While an object is Reconciling, it is not Ready, which says the same.
-const abnormal = new Set(['Stalled', 'Overlap', 'NamespacesNotWatched', 'NamespacesUnknown', 'ReceiverNotAllowed']);
+const abnormal = new Set(['Stalled', 'Overlap', 'NamespacesNotWatched', 'NamespacesUnknown', 'ReceiverNotAllowed', 'ReportsNotWritten']);
 
 function needsAttention({ type, status }: Condition): boolean {
   return type !== 'Reconciling' && (abnormal.has(type) ? status === 'True' : status !== 'True');

@@ -147,7 +147,7 @@ func (s *session) stateCells(state scannerState) []string {
 
 // goodWhenFalse are conditions that are present while something is wrong or in progress.
 var goodWhenFalse = []string{
-	v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionOverlap, v1alpha1.ConditionNamespacesNotWatched, v1alpha1.ConditionNamespacesUnknown,
+	v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionOverlap, v1alpha1.ConditionNamespacesNotWatched, v1alpha1.ConditionNamespacesUnknown, v1alpha1.ConditionReportsNotWritten,
 }
 
 // remarkConditions prints the conditions that need attention.
