@@ -60,6 +60,8 @@ type NotificationReconciler struct {
 	Exceptions active.Source
 	// Namespace is the operator's own, where the Secrets of a ClusterScanner's receivers are.
 	Namespace string
+	// ClusterName is the name of the cluster in messages; empty if it has none.
+	ClusterName string
 	// ReadMore is the link that messages show for details; empty for a kubectl command.
 	ReadMore string
 	// WebUI is the address of the web UI, which messages link to; empty for no links.
@@ -179,8 +181,8 @@ func (r *NotificationReconciler) settings(o *notificationScope, to destination) 
 		about = []string{scanner.GetNamespace()}
 	}
 	settings := announce.Settings{
-		OnlyNamespaces: only,
-		Namespace:      scanner.GetNamespace(), Scanner: scanner.GetName(), Receiver: to.name(), Generation: scanner.GetGeneration(),
+		Cluster: r.ClusterName, OnlyNamespaces: only,
+		Namespace: scanner.GetNamespace(), Scanner: scanner.GetName(), Receiver: to.name(), Generation: scanner.GetGeneration(),
 		Filter: store.ChangeFilter{
 			MinSeverity: finding.ParseSeverity(string(cmp.Or(receiver.MinSeverity, "High"))),
 			Unknown:     unknownPolicies[cmp.Or(receiver.UnknownSeverity, v1alpha1.UnknownAnnounceFixable)],

@@ -87,7 +87,7 @@ func (op *operator) notifications(images *inventory.Inventory) *controllers.Noti
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
 		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), Namespace: op.options.Namespace, ReadMore: op.options.ReadMore, Metrics: op.controllerMetrics,
-		WebUI: op.config.UI.Links(),
+		WebUI: op.config.UI.Links(), ClusterName: op.config.ClusterName,
 		Thresholds: health.Thresholds{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},

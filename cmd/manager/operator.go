@@ -75,6 +75,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	op.loops, op.requests, op.controllerMetrics = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
 	op.controllerMetrics.LimitImages(settings.Metrics.MaxImages)
 	metrics.RegisterManagerBuild(ctrlmetrics.Registry, version.Version)
+	metrics.RegisterCluster(ctrlmetrics.Registry, op.config.ClusterName)
 	// This comes before the manager, which listens on the same probe address. While OpenStore waits, it answers the probes itself.
 	err = whileNotUpgradeable(ctx, "OpeningStore", preflight.OpeningStore, func() (err error) {
 		op.store, err = preflight.OpenStore(ctx, op.openStore, o.ProbeAddress, ctrl.Log)

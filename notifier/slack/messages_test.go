@@ -41,13 +41,20 @@ func messages() map[string]announce.Message {
 		"troubles": healthNotices(), "troubles-over": healthNoticesOver(), "exception-expires": exceptionExpires(),
 		"unconfirmed": unconfirmedBefore(),
 		"web-ui":      withWebUI(mixed()), "web-ui-one": withWebUI(one(escalated())), "web-ui-first-scan": withWebUI(firstScan()), "web-ui-notices": withWebUI(healthNotices()),
-		"hostile": hostile(), "long": long(),
+		"cluster-name": inCluster(one(fixAvailable())),
+		"hostile":      hostile(), "long": long(),
 	}
 }
 
 // withWebUI returns the message of an operator whose web UI has an address.
 func withWebUI(d announce.Message) announce.Message {
 	d.WebUI, d.ReadMore = "https://scanner.example.com", "https://scanner.example.com/vulnerabilities?minSeverity=High&namespace=shop"
+	return d
+}
+
+// inCluster returns the message of an operator that knows the name of its cluster.
+func inCluster(d announce.Message) announce.Message {
+	d.Cluster = "prod-eu"
 	return d
 }
 

@@ -140,11 +140,15 @@ func fallback(d announce.Message) string {
 }
 
 func sender(d announce.Message) string {
-	if d.ScannerKind == announce.ClusterScannerKind {
-		return fmt.Sprintf("ClusterScanner %s%s · %s", escapedName(d.Scanner, maxName), onlyNamespaces(d), timestamp(d.CreatedAt))
+	cluster := ""
+	if d.Cluster != "" {
+		cluster = " · cluster " + escapedName(d.Cluster, maxName)
 	}
-	return fmt.Sprintf("Scanner %s · namespace %s · %s",
-		escapedName(d.Scanner, maxName), escapedName(d.Namespace, maxName), timestamp(d.CreatedAt))
+	if d.ScannerKind == announce.ClusterScannerKind {
+		return fmt.Sprintf("ClusterScanner %s%s%s · %s", escapedName(d.Scanner, maxName), onlyNamespaces(d), cluster, timestamp(d.CreatedAt))
+	}
+	return fmt.Sprintf("Scanner %s · namespace %s%s · %s",
+		escapedName(d.Scanner, maxName), escapedName(d.Namespace, maxName), cluster, timestamp(d.CreatedAt))
 }
 
 // onlyNamespaces returns the namespaces that a message of a ClusterScanner is limited to, such as " · namespaces shop, shop-test and 2 more".

@@ -261,6 +261,10 @@ func TestCluster(t *testing.T) {
 			t.Errorf("want %q in\n%s", want, text)
 		}
 	}
+	d.Cluster = "prod-eu"
+	if text, want := standin.Readable(encode(t, d)), "ClusterScanner platform · cluster prod-eu · 2026-05-04 12:00 UTC"; !strings.Contains(text, want) {
+		t.Errorf("want %q in\n%s", want, text)
+	}
 	d = healthNotices()
 	d.ScannerKind, d.Namespace, d.Scanner = announce.ClusterScannerKind, "", "platform"
 	text = standin.Readable(encode(t, d))

@@ -26,7 +26,9 @@ type Data struct {
 	// Kind is Changes, or the kind of a summary.
 	Kind string `json:"kind"`
 	// Title is the message's subject, in one line.
-	Title   string  `json:"title"`
+	Title string `json:"title"`
+	// Cluster is the name of the cluster; empty if it has none.
+	Cluster string  `json:"cluster,omitempty"`
 	Scanner Scanner `json:"scanner"`
 
 	// The other fields are as in announce.Message.
@@ -72,7 +74,7 @@ func Encode(m announce.Message) ([]byte, error) {
 	e := cloudevents.New(cloudevents.CloudEventsVersionV1)
 	e.SetID(m.ID)
 	e.SetType(EventType)
-	e.SetSource(source(data.Scanner))
+	e.SetSource(source(data.Cluster, data.Scanner))
 	e.SetSubject(subject(data.Scanner))
 	e.SetTime(m.CreatedAt)
 	if err := e.SetData(cloudevents.ApplicationJSON, data); err != nil {
@@ -81,9 +83,12 @@ func Encode(m announce.Message) ([]byte, error) {
 	return json.Marshal(e)
 }
 
-// source returns the path of the object in the Kubernetes API.
-func source(s Scanner) string {
+// source returns the path of the object in the Kubernetes API, below the cluster if that has a name.
+func source(cluster string, s Scanner) string {
 	path := "/apis/" + v1alpha1.GroupVersion.String()
+	if cluster != "" {
+		path = "/clusters/" + cluster + path
+	}
 	if s.Kind == announce.ClusterScannerKind {
 		path += "/clusterscanners/" + s.Name
 	} else {
@@ -102,7 +107,7 @@ func subject(s Scanner) string {
 
 func dataOf(m announce.Message) Data {
 	data := Data{
-		Kind: string(m.Kind), Title: m.Title(), Scanner: Scanner{Kind: string(v1alpha1.KindScanner), Namespace: m.Namespace, Name: m.Scanner},
+		Kind: string(m.Kind), Title: m.Title(), Cluster: m.Cluster, Scanner: Scanner{Kind: string(v1alpha1.KindScanner), Namespace: m.Namespace, Name: m.Scanner},
 		Totals: m.Totals, Images: m.Images, Changes: m.Changes, Sections: m.Sections, Rest: m.Rest, NewImages: m.NewImages, MoreNewImages: m.MoreNewImages,
 		Notices: m.Notices, Actions: m.Actions, MoreActions: m.MoreActions, Items: m.Worst, Suppressed: m.Suppressed, NotAnnounced: m.NotAnnounced,
 		Remaining: m.Remaining, Namespaces: m.Namespaces, MoreNamespaces: m.MoreNamespaces, JoinedNamespaces: m.JoinedNamespaces,

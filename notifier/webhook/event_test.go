@@ -219,6 +219,9 @@ func TestAttributes(t *testing.T) {
 		"a ClusterScanner": {func(m *announce.Message) {
 			m.ScannerKind, m.Namespace, m.Scanner, m.Kind = announce.ClusterScannerKind, "", "platform", announce.KindFirstScan
 		}, "/apis/scanner-operator.io/v1alpha1/clusterscanners/platform", "cluster", "FirstScan"},
+		"a cluster with a name": {func(m *announce.Message) {
+			m.Cluster = "prod-eu"
+		}, "/clusters/prod-eu/apis/scanner-operator.io/v1alpha1/namespaces/shop/scanners/default", "namespaces/shop", "Changes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := example()
@@ -230,7 +233,7 @@ func TestAttributes(t *testing.T) {
 				t.Errorf("attributes (-want +got):\n%s", diff)
 			}
 			var data Data
-			if err := event.DataAs(&data); err != nil || data.Kind != tt.kind || data.Scanner.Name != m.Scanner {
+			if err := event.DataAs(&data); err != nil || data.Kind != tt.kind || data.Scanner.Name != m.Scanner || data.Cluster != m.Cluster {
 				t.Errorf("data %+v, error %v, want the kind %s", data, err, tt.kind)
 			}
 		})

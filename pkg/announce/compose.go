@@ -185,7 +185,7 @@ func (p *planning) newMessage(kind Kind) (Message, error) {
 	named := only[:min(len(only), MaxOnlyNamespaces)]
 	return Message{
 		OnlyNamespaces: slices.Clone(named), MoreOnlyNamespaces: len(only) - len(named),
-		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: p.now,
+		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: p.now, Cluster: p.settings.Cluster,
 		ScannerKind: p.settings.scannerKind(), Namespace: p.settings.Namespace, Scanner: p.settings.Scanner, ReadMore: text.Truncate(p.settings.ReadMore, maxURL),
 		WebUI:       text.Truncate(p.settings.WebUI, maxURL),
 		Unconfirmed: clone(p.state.Unconfirmed),

@@ -53,6 +53,8 @@ type Message struct {
 	Namespace   string    `json:"namespace"`
 	Scanner     string    `json:"scanner"`
 	CreatedAt   time.Time `json:"createdAt"`
+	// Cluster is the name of the cluster, as the operator's configuration has it; empty if it has none.
+	Cluster string `json:"cluster,omitempty"`
 	// OnlyNamespaces are the namespaces that a ClusterScanner's message is limited to, in ascending order and at most three. MoreOnlyNamespaces
 	// is the number of further ones. Without any, the message is about the cluster.
 	OnlyNamespaces     []string `json:"onlyNamespaces,omitempty"`

@@ -27,6 +27,8 @@ const (
 type Settings struct {
 	// Namespace and Scanner name the Scanner, or Scanner alone a ClusterScanner. Receiver is one of its receivers.
 	Namespace, Scanner, Receiver string
+	// Cluster is the name of the cluster; empty if it has none.
+	Cluster string
 	// OnlyNamespaces are the namespaces that the messages of a ClusterScanner's destination are limited to, in ascending order; nil if messages
 	// are about the cluster.
 	OnlyNamespaces []string

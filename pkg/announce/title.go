@@ -26,13 +26,25 @@ func (m Message) where() string {
 	only := len(m.OnlyNamespaces) + max(0, m.MoreOnlyNamespaces)
 	switch {
 	case m.ScannerKind != ClusterScannerKind:
-		return m.Namespace
+		return m.inCluster(m.Namespace)
+	case only == 0 && m.Cluster != "":
+		return "cluster " + m.Cluster
 	case only == 0:
 		return "the cluster"
 	case only == 1 && len(m.OnlyNamespaces) == 1:
-		return m.OnlyNamespaces[0]
+		return m.inCluster(m.OnlyNamespaces[0])
+	case m.Cluster != "":
+		return Pluralize(only, "namespace") + " of " + m.Cluster
 	}
 	return Pluralize(only, "namespace")
+}
+
+// inCluster returns the name of a namespace, behind that of the cluster if it has one.
+func (m Message) inCluster(namespace string) string {
+	if m.Cluster == "" {
+		return namespace
+	}
+	return m.Cluster + "/" + namespace
 }
 
 func (m Message) subject() string {
@@ -74,9 +86,9 @@ func (m Message) changesTitle() string {
 	case len(m.Notices) == 0:
 		return "Nothing new in " + m.where()
 	}
-	title := fmt.Sprintf("Scanner %s in %s: %s", m.Scanner, m.Namespace, m.Notices[0].title())
+	title := fmt.Sprintf("Scanner %s in %s: %s", m.Scanner, m.inCluster(m.Namespace), m.Notices[0].title())
 	if m.ScannerKind == ClusterScannerKind {
-		title = fmt.Sprintf("ClusterScanner %s: %s", m.Scanner, m.Notices[0].title())
+		title = fmt.Sprintf("ClusterScanner %s: %s", m.inCluster(m.Scanner), m.Notices[0].title())
 	}
 	if more := len(m.Notices) - 1; more > 0 {
 		title += fmt.Sprintf(", and %s", Pluralize(more, "more notice"))
@@ -87,9 +99,12 @@ func (m Message) changesTitle() string {
 // joined names the namespace that joined a ClusterScanner, or counts several.
 func (m Message) joined() string {
 	if n := len(m.JoinedNamespaces) + max(0, m.MoreJoinedNamespaces); n > 1 {
+		if m.Cluster != "" {
+			return Pluralize(n, "namespace") + " of " + m.Cluster
+		}
 		return Pluralize(n, "namespace")
 	}
-	return "namespace " + m.JoinedNamespaces[0].Namespace
+	return "namespace " + m.inCluster(m.JoinedNamespaces[0].Namespace)
 }
 
 // SingleVulnerability returns the ID of the vulnerability that the title names, or "" if the message is about several.

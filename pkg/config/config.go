@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,9 @@ import (
 
 // Config is the content of the configuration file.
 type Config struct {
+	// ClusterName names the cluster in messages, documents, metrics and the web UI, so that readers of several clusters tell them apart. At most 63
+	// letters, digits, dots, dashes and underscores; the first and the last are a letter or a digit. Default empty: nothing names the cluster.
+	ClusterName string `json:"clusterName,omitempty"`
 	// Grype configures the Grype backend.
 	Grype Grype `json:"grype"`
 	// Clair configures the Clair backend.
@@ -354,6 +358,8 @@ func (c Config) Validate() error {
 	errs.checkRange("limits.imageScansPerNamespace", c.Limits.ImageScansPerNamespace, 1, 100_000)
 	errs.check(match.Deadline.Duration >= 10*time.Second && match.Deadline.Duration <= time.Hour, "grype.match.deadline", "must be between 10s and 1h")
 	errs.checkRange("metrics.maxImages", c.Metrics.MaxImages, 0, 10_000)
+	errs.check(clusterNamePattern.MatchString(c.ClusterName), "clusterName",
+		"must be empty, or at most 63 letters, digits, dots, dashes and underscores that begin and end with a letter or a digit")
 	c.validateRegistries(&errs)
 	c.Clair.validate(&errs)
 	c.Notifications.validate(&errs)
@@ -408,6 +414,9 @@ func (c Catalog) validateFormats(errs *fieldErrors) {
 
 // maxDatabaseBundle is in bytes. The bundle is an argument of the match worker, and Linux limits one argument to 128 KiB.
 const maxDatabaseBundle = 64 << 10
+
+// clusterNamePattern is that of the value of a label in Kubernetes. It has no character that Slack, Markdown, HTML or a URL treats specially.
+var clusterNamePattern = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
 
 // maxMemoryLadder is the maximum length of a memory ladder, as in a Scanner.
 const maxMemoryLadder = 8

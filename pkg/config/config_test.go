@@ -87,6 +87,7 @@ func TestDefaultsAreIndependent(t *testing.T) {
 // TestLoadOverDefaults: the settings of a file replace the defaults, and all others keep them.
 func TestLoadOverDefaults(t *testing.T) {
 	config, err := load(t, `
+clusterName: prod-eu.1
 grype:
   database:
     url: http://mirror.example.com/databases/latest.json
@@ -102,6 +103,7 @@ registries:
 		t.Fatal(err)
 	}
 	want := Default()
+	want.ClusterName = "prod-eu.1"
 	want.Grype.Database.URL = "http://mirror.example.com/databases/latest.json"
 	want.Grype.Database.Volume.ClaimName = "databases"
 	want.Grype.Catalog.MaxJobs = 1
@@ -124,6 +126,10 @@ func TestLoadInvalid(t *testing.T) {
 		"no duration":              {"grype:\n  match: {idleTimeout: soon}\n", "soon"},
 		"no quantity":              {"grype:\n  catalog: {scratchSize: much}\n", "quantities"},
 		"a value out of range":     {"grype:\n  catalog: {maxJobs: 0}\n", "grype.catalog.maxJobs"},
+		"a cluster with a slash":   {"clusterName: arn:aws:eks:eu-west-1:1:cluster/prod\n", "clusterName"},
+		"a cluster with a tag":     {"clusterName: <!channel>\n", "clusterName"},
+		"a cluster with a newline": {"clusterName: \"prod\\n\"\n", "clusterName"},
+		"a long cluster":           {"clusterName: " + strings.Repeat("a", 64) + "\n", "clusterName"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, tt.text)

@@ -63,6 +63,21 @@ func TestLoops(t *testing.T) {
 	}
 }
 
+// TestCluster: a cluster with a name has a metric with it, and one without a name has none.
+func TestCluster(t *testing.T) {
+	for name, want := range map[string]int{"": 0, "prod-eu": 1} {
+		registry := prometheus.NewRegistry()
+		RegisterCluster(registry, name)
+		families, err := registry.Gather()
+		if err != nil || len(families) != want {
+			t.Errorf("cluster %q: metrics %v, error %v, want %d", name, families, err, want)
+		}
+		if want == 1 && labelsOf(families[0].GetMetric()[0]) != "name="+name+" " {
+			t.Errorf("cluster %q: metric %v, want its name", name, families[0])
+		}
+	}
+}
+
 // TestRequests: requests are counted by the response's status, and those without a response too. A server cannot create label values.
 func TestRequests(t *testing.T) {
 	answers := []int{http.StatusTooManyRequests, http.StatusTooManyRequests, 499, 799}

@@ -74,6 +74,8 @@ type Inventory interface {
 
 // API serves the REST API.
 type API struct {
+	// ClusterName is the name of the cluster; empty if it has none.
+	ClusterName string
 	// Reader reads Scanners, ClusterScanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
 	Reader client.Reader
 	// ImageScans deletes ImageScans, so that their images are scanned again.

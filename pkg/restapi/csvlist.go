@@ -50,7 +50,7 @@ func (l csvList[T]) send(ctx context.Context, a operations, slot *downloadSlot, 
 		if !isBegun {
 			isBegun = true
 			w.Header().Set("Content-Type", spreadsheet.MediaType)
-			w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": l.fileName(a.Clock.Now())}))
+			w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": l.fileName(a.ClusterName, a.Clock.Now())}))
 			if err := errors.Join(rows.WriteHeader(), http.NewResponseController(w).Flush()); err != nil {
 				return err
 			}
@@ -72,9 +72,13 @@ func (l csvList[T]) send(ctx context.Context, a operations, slot *downloadSlot, 
 // unnamed matches what the name of a file does not have.
 var unnamed = regexp.MustCompile(`[^A-Za-z0-9._]+`)
 
-// fileName returns the name of the list's file.
-func (l csvList[T]) fileName(now time.Time) string {
-	parts := append([]string{}, l.name...)
+// fileName returns the name of the list's file. It begins with the name of the cluster if that has one.
+func (l csvList[T]) fileName(cluster string, now time.Time) string {
+	var parts []string
+	if cluster != "" {
+		parts = append(parts, cluster)
+	}
+	parts = append(parts, l.name...)
 	parts = append(parts, now.UTC().Format(time.DateOnly))
 	if l.incomplete {
 		parts = append(parts, "incomplete")

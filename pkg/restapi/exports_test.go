@@ -193,9 +193,10 @@ func TestExportNames(t *testing.T) {
 		"namespaces/shop/imagescans/web/findings.csv":                "findings-shop-web-2026-03-01.csv",
 		"namespaces/empty/imagescans.csv":                            "images-empty-2026-03-01.csv",
 	})
+	w.api.ClusterName = "prod-eu"
 	api.allowed = allowOnlyIn("shop")
 	w.clock.Step(2 * decisionTTL)
-	names(map[string]string{"vulnerabilities.csv": "vulnerabilities-some-namespaces-2026-03-01.csv"})
+	names(map[string]string{"vulnerabilities.csv": "prod-eu-vulnerabilities-some-namespaces-2026-03-01.csv"})
 }
 
 // TestExportRefused: an image without a result is no empty list, and a list as CSV has no pages.

@@ -32,7 +32,7 @@ func (a operations) GetOperator(ctx context.Context, _ restv1.GetOperatorRequest
 	if err != nil {
 		return nil, err
 	}
-	answer := restv1.GetOperator200JSONResponse{Version: version.Version, Engines: []restv1.Engine{}, Store: restv1.OperatorStore{
+	answer := restv1.GetOperator200JSONResponse{Version: version.Version, Cluster: a.ClusterName, Engines: []restv1.Engine{}, Store: restv1.OperatorStore{
 		Database: status.Database, SizeBytes: status.Size, Schema: status.Schema, Revision: status.Revision, Healthy: status.Fault == nil,
 	}}
 	if status.Fault != nil {

@@ -37,8 +37,9 @@ func TestGetOperator(t *testing.T) {
 		}
 		return answer.JSON200
 	}
+	w.api.ClusterName = "prod-eu"
 	want := &restv1.Operator{
-		Version: version.Version, Scanners: 2, Images: restv1.ImageCounts{Total: 5, Scanned: 2, Pending: 1, Failed: 1, Excluded: 1},
+		Version: version.Version, Cluster: "prod-eu", Scanners: 2, Images: restv1.ImageCounts{Total: 5, Scanned: 2, Pending: 1, Failed: 1, Excluded: 1},
 		Store:    restv1.OperatorStore{Database: "SQLite", Healthy: true},
 		Engines:  []restv1.Engine{{Engine: "grype", Tool: "grype 1", DataVersion: "v2", BuildTime: noon.Add(-6 * time.Hour), AgeSeconds: 6 * 3600, SinceTime: noon}},
 		Replicas: []restv1.Replica{{Name: "manager-1", Node: "a", Ready: true, Leads: true, LeadsSince: noon, StartTime: noon}, {Name: "manager-2", StartTime: noon}},

@@ -12,13 +12,13 @@ import (
 
 // GetSARIF implements restv1.StrictServerInterface.
 func (a operations) GetSARIF(ctx context.Context, r restv1.GetSARIFRequestObject) (restv1.GetSARIFResponseObject, error) {
-	return a.hashedDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, r.Params.IfNoneMatch, sarif.MediaType, worstFindings, writeSARIF)
+	return a.hashedDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, r.Params.IfNoneMatch, sarif.MediaType, worstFindings, a.writeSARIF)
 }
 
 // writeSARIF writes the log with the findings.
-func writeSARIF(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding, total int) error {
+func (a operations) writeSARIF(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding, total int) error {
 	report := sarif.Report{
-		Reference: found.reference(), Repositories: repositoriesOf(excepting), Key: found.key, PlatformDigest: found.PlatformDigest,
+		Cluster: a.ClusterName, Reference: found.reference(), Repositories: repositoriesOf(excepting), Key: found.key, PlatformDigest: found.PlatformDigest,
 		Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion, MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro,
 		NotCovered: found.scan.Status.NotCovered, Findings: make([]sarif.Finding, len(findings)), Total: total,
 	}

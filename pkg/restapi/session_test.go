@@ -78,11 +78,12 @@ func TestSession(t *testing.T) {
 	if got := b.status(PathSession); got != http.StatusUnauthorized {
 		t.Errorf("without a session: %d, want 401", got)
 	}
+	w.api.ClusterName = "prod-eu"
 	response, body := b.signIn(" jane\n")
 	var session restv1.Session
 	w.must(json.Unmarshal([]byte(body), &session))
-	if response.StatusCode != http.StatusOK || session.User != "jane" || !session.Cookie || session.AllNamespaces || fmt.Sprint(session.Namespaces) != "[shop]" {
-		t.Errorf("signing in: %d %s, want jane with a cookie, who sees shop", response.StatusCode, body)
+	if response.StatusCode != http.StatusOK || session.User != "jane" || !session.Cookie || session.AllNamespaces || fmt.Sprint(session.Namespaces) != "[shop]" || session.Cluster != "prod-eu" {
+		t.Errorf("signing in: %d %s, want jane with a cookie, who sees shop in the cluster prod-eu", response.StatusCode, body)
 	}
 	for _, cookie := range response.Cookies() {
 		if !strings.HasPrefix(cookie.Name, "__Host-") || !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Domain != "" {

@@ -96,6 +96,7 @@ func registered(t *testing.T) recorder {
 	metrics.NewLoops(all)
 	metrics.NewRequests(all)
 	metrics.RegisterManagerBuild(all, "1")
+	metrics.RegisterCluster(all, "prod-eu")
 	metrics.RegisterNotifierBuild(all, "1")
 	controllers.NewMetrics(all)
 	grype.New(grype.Options{Clock: clock.RealClock{}, Metrics: all})

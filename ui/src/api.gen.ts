@@ -488,6 +488,8 @@ export type NotCovered = {
 };
 
 export type Operator = {
+  /** The name of the cluster, as `clusterName` of the operator's configuration has it; omitted if it has none. */
+  cluster?: string;
   engines: Array<Engine>;
   /** The sum of the images of all of them. */
   images: ImageCounts;
@@ -741,6 +743,8 @@ export type ScannerReference = {
 export type Session = {
   /** Whether the caller may list imagescans in all namespaces. */
   allNamespaces: boolean;
+  /** The name of the cluster, as `clusterName` of the operator's configuration has it; omitted if it has none. */
+  cluster?: string;
   /** Whether the token came in the cookie. Otherwise a proxy or the caller itself sent it in a header, and there is nothing to sign out of. */
   cookie: boolean;
   /** A position in the stream of Events. What the caller loads after this response is at least as new. */

@@ -132,7 +132,7 @@ function Frame({ session }: { session: Session }) {
   return <>
     <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to the content</a>
     <header>
-      <a class="brand" href={href('/', {}, { namespace })}>Scanner Operator</a>
+      <a class="brand" href={href('/', {}, { namespace })}>Scanner Operator{session.cluster && <span class="cluster" title={session.cluster}> {session.cluster}</span>}</a>
       <nav aria-label="Pages">{menu.filter((m) => !m.clusterWide || session.allNamespaces).map((m) =>
         <a key={m.route} href={href(m.route, {}, { namespace })} aria-current={section === m.route ? 'page' : undefined}>{m.label}</a>)}</nav>
       <Search />

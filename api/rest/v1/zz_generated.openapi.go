@@ -991,6 +991,8 @@ type NotCovered struct {
 
 // Operator defines model for Operator.
 type Operator struct {
+	// Cluster The name of the cluster, as `clusterName` of the operator's configuration has it; omitted if it has none.
+	Cluster string   `json:"cluster,omitempty,omitzero"`
 	Engines []Engine `json:"engines"`
 
 	// Images The sum of the images of all of them.
@@ -1375,6 +1377,9 @@ type ScannerReference struct {
 type Session struct {
 	// AllNamespaces Whether the caller may list imagescans in all namespaces.
 	AllNamespaces bool `json:"allNamespaces"`
+
+	// Cluster The name of the cluster, as `clusterName` of the operator's configuration has it; omitted if it has none.
+	Cluster string `json:"cluster,omitempty,omitzero"`
 
 	// Cookie Whether the token came in the cookie. Otherwise a proxy or the caller itself sent it in a header, and there is nothing to sign out of.
 	Cookie bool `json:"cookie"`

@@ -18,6 +18,7 @@ type (
 	}
 
 	runProperties struct {
+		Cluster        string    `json:"cluster,omitempty"`
 		Image          string    `json:"image,omitempty"`
 		Digest         string    `json:"digest"`
 		Platform       string    `json:"platform"`

@@ -33,6 +33,8 @@ const (
 
 // Report is the input for a log.
 type Report struct {
+	// Cluster is the name of the cluster; empty if it has none.
+	Cluster string
 	// Reference is an image reference of a pod; may be empty. Repositories are those in all references of pods, sorted.
 	Reference    string
 	Repositories []string
@@ -79,7 +81,7 @@ func (r Report) run() run {
 		AutomationDetails: automationDetails{strings.Join([]string{"scanner-operator", r.repository(), r.Key.Platform.String(), engine, ""}, "/")},
 		Results:           []result{},
 		Properties: runProperties{
-			Image: r.Reference, Digest: r.Key.Digest, Platform: r.Key.Platform.String(), PlatformDigest: r.PlatformDigest, Engine: r.Engine, Tool: r.Tool,
+			Cluster: r.Cluster, Image: r.Reference, Digest: r.Key.Digest, Platform: r.Key.Platform.String(), PlatformDigest: r.PlatformDigest, Engine: r.Engine, Tool: r.Tool,
 			DataVersion: r.DataVersion, MatchTime: r.MatchedAt.UTC(), Distro: r.Distro, NotCovered: r.NotCovered,
 			Findings: r.Total, Truncated: len(r.Findings) < r.Total,
 		},

@@ -129,7 +129,7 @@ func TestLog(t *testing.T) {
 			f.Severity, f.CVSS, f.Exception, f.KnownExploited, f.FirstSeen = finding.High, 0, accepted, false, f.FirstSeen.Add(-time.Hour)
 		}),
 	)
-	report.Total, report.NotCovered = 5, []string{"rust"}
+	report.Total, report.NotCovered, report.Cluster = 5, []string{"rust"}, "prod-eu"
 	text := written(t, report)
 	read(t, schema(t), text)
 	var got bytes.Buffer

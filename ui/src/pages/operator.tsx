@@ -23,7 +23,7 @@ export function OperatorPage() {
       <h2>Store and versions</h2>
       <Facts facts={[
         ['Database', found.store.database], ['Size', found.store.sizeBytes !== undefined && bytes(found.store.sizeBytes)], ['Schema', String(found.store.schema)],
-        ['Revision', found.store.revision.toLocaleString('en')], ['Manager', found.version],
+        ['Revision', found.store.revision.toLocaleString('en')], ['Manager', found.version], ['Cluster', found.cluster],
       ]} />
     </>}</View>
   </>;
