@@ -207,6 +207,7 @@ func (r *NotificationReconciler) settings(o *notificationScope, to destination) 
 	if receiver.GroupInterval != nil {
 		settings.GroupInterval = receiver.GroupInterval.Duration
 	}
+	settings.QuietHours, _ = quietHoursOf(receiver) // the status shows the error
 	settings.Address = addressOf(cmp.Or(scanner.GetNamespace(), r.Namespace), receiver)
 	settings.Address.Channel = cmp.Or(to.channel, settings.Address.Channel)
 	return settings

@@ -232,28 +232,40 @@ func (u *unit) saveReceiverState(receiver string, state announce.State) {
 // TestReceivers: the delivery state of each receiver and of all together.
 func TestReceivers(t *testing.T) {
 	begun := announce.Baseline{Phase: announce.BaselineDone}
+	badZone := []v1alpha1.QuietHours{{StartTime: "20:00", EndTime: "08:00", TimeZone: "Europe/Berln"}}
+	const badTime = `spec.notifications[b].quietHours[0].timeZone: "Europe/Berln" is no time zone of the IANA database, such as Europe/Berlin or UTC. ` +
+		"It has no effect until it is corrected"
 	for name, tt := range map[string]struct {
 		states map[string]announce.State
 		want   string
 		text   string
+		quiet  []v1alpha1.QuietHours
 	}{
-		"nothing to tell": {map[string]announce.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", ""},
-		"some wait":       {map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "waiting for the next message: 7 findings"},
+		"a time zone that does not exist": {
+			map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun}}, "NotificationsDelivered=False InvalidTime", badTime, badZone,
+		},
+		"a time zone that does not exist, and one failed": {
+			map[string]announce.State{"a": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "Network", Message: "away"}}, "b": {Baseline: begun}},
+			"NotificationsDelivered=False Network", "a: Network: away", badZone,
+		},
+		"nothing to tell": {map[string]announce.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", "", nil},
+		"some wait":       {map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "waiting for the next message: 7 findings", nil},
 		"one failed": {
 			map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
-			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived",
+			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived", nil,
 		},
 		"both failed, for different reasons": {
 			map[string]announce.State{
 				"a": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "not a reason", Message: "odd"}},
 				"b": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}},
 			},
-			"NotificationsDelivered=False DeliveryFailed", "a: DeliveryFailed: odd; b: ChannelArchived: channel_is_archived",
+			"NotificationsDelivered=False DeliveryFailed", "a: DeliveryFailed: odd; b: ChannelArchived: channel_is_archived", nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, theScanner(func(s *v1alpha1.Scanner) {
 				s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("a"), receiverNamed("b")}
+				s.Spec.Notifications[1].QuietHours = tt.quiet
 			}))
 			for receiver, state := range tt.states {
 				u.saveReceiverState(receiver, state)

@@ -105,6 +105,7 @@ func (s *scannerScope) setReceivers(storeID string) {
 	if begun {
 		scanner.ScannerStatus().StoreID = storeID
 	}
+	invalid := invalidTimes(scanner)
 	switch {
 	case len(scanner.Receivers()) == 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonNoReceivers, "spec.notifications is empty: findings are not announced"
@@ -114,6 +115,8 @@ func (s *scannerScope) setReceivers(storeID string) {
 			condition.Reason = reasons[0]
 		}
 		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
+	case invalid != "":
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonInvalidTime, invalid
 	case pending > 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, "waiting for the next message: "+announce.Pluralize(pending, "finding")
 	}

@@ -46,6 +46,7 @@ const (
 	ReasonDelivered           = "Delivered"                 // all receivers are up to date
 	ReasonDeliveryPending     = "DeliveryPending"           // findings wait for the next message
 	ReasonDeliveryFailed      = "DeliveryFailed"            // a message could not be delivered
+	ReasonInvalidTime         = "InvalidTime"               // a receiver's quiet hours or schedule have a time or a time zone that does not exist
 	ReasonNoReceivers         = "NoReceivers"               // spec.notifications is empty
 	ReasonVolumeMounted       = "VolumeMounted"             // the store is on a volume that outlives the pod
 	ReasonDatabaseServer      = "DatabaseServer"            // the store is on a database server

@@ -400,12 +400,70 @@ type Receiver struct {
 	// +optional
 	GroupInterval *metav1.Duration `json:"groupInterval,omitempty"`
 
+	// quietHours are times at which the receiver gets only messages about vulnerabilities that are known to be exploited. All else waits: when the
+	// quiet hours end, one message has it.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	// +optional
+	QuietHours []QuietHours `json:"quietHours,omitempty"`
+
 	// firstScan defines what the receiver gets about the findings that are present when the Scanner is created or the receiver is added:
 	// one summary (Summary), nothing (Silent), or every finding as new (All).
 	// +kubebuilder:default=Summary
 	// +optional
 	FirstScan FirstScanPolicy `json:"firstScan,omitempty"`
 }
+
+// QuietHours recur on days of the week, by the clock of a time zone.
+type QuietHours struct {
+	// days are the days on which the quiet hours begin. Unset: every day.
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=7
+	// +optional
+	Days []Weekday `json:"days,omitempty"`
+
+	// startTime is when the quiet hours begin, such as 20:00.
+	// +required
+	StartTime TimeOfDay `json:"startTime,omitempty"`
+
+	// endTime is when the quiet hours end, such as 08:00: on the same day if it is after startTime, otherwise on the next day. If it equals
+	// startTime, the quiet hours last a whole day.
+	// +required
+	EndTime TimeOfDay `json:"endTime,omitempty"`
+
+	// timeZone is that of startTime and endTime, by its name in the IANA database, such as Europe/Berlin.
+	// +kubebuilder:default=UTC
+	// +optional
+	TimeZone TimeZone `json:"timeZone,omitempty"`
+}
+
+// Weekday is a day of the week.
+// +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
+type Weekday string
+
+// Days of the week.
+const (
+	Monday    Weekday = "Monday"
+	Tuesday   Weekday = "Tuesday"
+	Wednesday Weekday = "Wednesday"
+	Thursday  Weekday = "Thursday"
+	Friday    Weekday = "Friday"
+	Saturday  Weekday = "Saturday"
+	Sunday    Weekday = "Sunday"
+)
+
+// TimeOfDay is a time of day from 00:00 to 23:59.
+// +kubebuilder:validation:MinLength=5
+// +kubebuilder:validation:MaxLength=5
+// +kubebuilder:validation:XValidation:rule="self.matches('^([01][0-9]|2[0-3]):[0-5][0-9]$')",message="must be a time of day from 00:00 to 23:59, such as 08:30"
+type TimeOfDay string
+
+// TimeZone is the name of a time zone in the IANA database.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$') && self.lowerAscii() != 'local'",message="must be the name of a time zone in the IANA database, such as Europe/Berlin or UTC"
+type TimeZone string
 
 // SlackReceiver posts to a Slack incoming webhook, or as a Slack app with chat.postMessage. Only an app can reply in threads.
 // +kubebuilder:validation:XValidation:rule="has(self.webhookURLSecretRef) != has(self.tokenSecretRef)",message="set either webhookURLSecretRef (an incoming webhook), or tokenSecretRef and channel (a Slack app)"

@@ -198,17 +198,25 @@ func (p *planning) finishBaseline() (*Action, error) {
 		return nil, nil
 	case silent:
 		return p.recordSilently(present), nil
+	case p.isQuiet():
+		urgent, err := p.urgentChanges(p.settings.Filter, 1)
+		if err != nil || len(urgent) == 0 {
+			return &Action{Until: p.quietUntil}, err
+		}
+		return p.putSummary(present, true)
 	}
-	return p.putSummary(present)
+	return p.putSummary(present, false)
 }
 
 // putSummary puts the summary into the outbox. The store records its findings as announced at once, under the message's ID, since it could not
-// determine later what was present when the summary was composed. If the summary is never delivered, that record is retracted.
-func (p *planning) putSummary(present store.Present) (*Action, error) {
+// determine later what was present when the summary was composed. If the summary is never delivered, that record is retracted. urgent means that
+// the summary may be sent in quiet hours.
+func (p *planning) putSummary(present store.Present, urgent bool) (*Action, error) {
 	outbox, err := p.composeSummary(present)
 	if err != nil {
 		return nil, err
 	}
+	outbox.Urgent = urgent
 	p.putInOutbox(outbox)
 	p.forgetEarlierEngine()
 	return &Action{Mark: &store.Announcement{

@@ -48,7 +48,7 @@ func (p *planning) composeChanges(notices []Notice) (Outbox, error) {
 		repository := pending[0].Repository
 		outbox.Repositories = append(outbox.Repositories, repository)
 		if i < maxSections {
-			firstTime := p.settings.FirstScan != FirstScanAll && !p.known[repository]
+			firstTime := p.settings.FirstScan != FirstScanAll && !p.known[repository] && !p.isQuiet()
 			m.Sections = append(m.Sections, newSection(pending, firstTime))
 		} else {
 			m.Rest.add(pending)

@@ -177,8 +177,9 @@ func (p *planning) joiningNamespace(n store.FindingChange) string {
 }
 
 // splitByNamespace separates the new findings of each joining namespace, the namespace with the most urgent finding first, from all other changes.
+// In quiet hours it separates none: the urgent findings are not the first scan of a namespace, which is announced when the quiet hours end.
 func (p *planning) splitByNamespace(pending []store.FindingChange) (joined [][]store.FindingChange, others []store.FindingChange) {
-	if len(p.state.Joining) == 0 {
+	if len(p.state.Joining) == 0 || p.isQuiet() {
 		return nil, pending
 	}
 	var of []store.FindingChange

@@ -48,6 +48,8 @@ type Outbox struct {
 	Joined []string `json:"joined,omitempty"`
 	// Findings is the number of findings that count as announced by the message, including those that Announced does not list.
 	Findings int `json:"findings,omitempty"`
+	// Urgent is true if the message may be sent in quiet hours: it has a known exploited finding.
+	Urgent bool `json:"urgent,omitempty"`
 	// Thread is the thread that the message is a reply in; nil for a message to the channel.
 	Thread *store.Thread `json:"thread,omitempty"`
 	// LatestUnanswered is true while the latest attempt has no answer. The receiver may have the message.
@@ -84,12 +86,16 @@ func (p *planning) putInOutbox(outbox Outbox) {
 // A refused message can become too old. If the receiver certainly does not have it, it is discarded and composed again. If an earlier
 // attempt is unanswered, it is given up, since a newly composed message could announce the same twice. If no attempt was made for hours,
 // because no manager ran, it is sent again and its day of refusals starts anew.
+//
+// When quiet hours begin, a message that is not urgent and that the receiver certainly does not have is discarded as well. One with an unanswered
+// attempt is sent on: the receiver may have it, and an urgent message must not wait behind it.
 func (p *planning) deliver() (*Action, error) {
 	outbox := p.state.Outbox
 	if outbox == nil {
 		return nil, nil
 	}
 	tooOld := !outbox.LatestUnanswered && !p.now.Before(outbox.staleAt())
+	isHeld := !outbox.LatestUnanswered && !outbox.Urgent && p.isQuiet()
 	// A running manager retries a refused message sooner than that.
 	away := p.now.Sub(p.state.LastAttempt) > maxUnansweredBackoff
 	switch {
@@ -99,7 +105,7 @@ func (p *planning) deliver() (*Action, error) {
 	case tooOld && outbox.EarlierUnanswered && !away:
 		announcement, err := giveUp(p.now, &p.state)
 		return &Action{Mark: announcement}, err
-	case tooOld && !outbox.EarlierUnanswered:
+	case (tooOld || isHeld) && !outbox.EarlierUnanswered:
 		p.state.Outbox, p.state.Batch = nil, nil
 		return &Action{Mark: &store.Announcement{At: p.now, Retract: outbox.Message.ID}}, nil
 	case p.now.Before(p.mayAttempt()):

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/calendar"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -36,7 +37,8 @@ func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 		state.hasRoom() // first: the time of an error that ends moves no other time
 	}
 	p := &planning{
-		ctx: ctx, now: now, store: d.Store, scanner: d.scanner, settings: d.settings, coverage: coverage, random: d.Random,
+		quietUntil: calendar.Until(d.settings.QuietHours, now),
+		ctx:        ctx, now: now, store: d.Store, scanner: d.scanner, settings: d.settings, coverage: coverage, random: d.Random,
 		state: state.withoutFutureTimes(now),
 	}
 	steps := []func(*planning) (*Action, error){
@@ -74,6 +76,8 @@ type planning struct {
 	settings Settings
 	coverage Coverage
 	random   io.Reader
+	// quietUntil is when the quiet hours end; zero outside of them.
+	quietUntil time.Time
 	// state becomes the result of plan.
 	state State
 	// loaded is true once readChanges has set known and pending. known are the repositories that are known to the receiver. pending are the
@@ -148,14 +152,22 @@ func (p *planning) recordCleanRepositories() (*Action, error) {
 func (p *planning) announceChanges() (*Action, error) { return p.sendPending(p.joinsUntil) }
 
 // sendPending sends changes, new images and notices, once GroupWait has passed since the first was noticed and GroupInterval since the last
-// delivery. Replies that belong to the last delivery follow at once. Until is when to plan again in any case; zero for never.
+// delivery. Replies that belong to the last delivery follow at once. Until is when to plan again in any case; zero for never. In quiet hours only
+// what is urgent is sent. The rest has waited long enough when they end.
 func (p *planning) sendPending(until time.Time) (*Action, error) {
 	notices, next := p.pendingNotices()
 	until = earliestSet(until, next)
+	waits := len(p.pending)+len(p.newImages)+len(notices) > 0
+	if p.isQuiet() {
+		if err := p.holdBack(); err != nil {
+			return nil, err
+		}
+		notices, until = nil, earliestSet(until, p.quietUntil)
+	}
 	if action, err := p.continueBatch(); action != nil || err != nil {
 		return action, err
 	}
-	if len(p.pending)+len(p.newImages)+len(notices) == 0 {
+	if !waits {
 		waits, err := p.stillPending()
 		if err == nil && !waits {
 			p.state.PendingSince = time.Time{}
@@ -164,6 +176,9 @@ func (p *planning) sendPending(until time.Time) (*Action, error) {
 	}
 	if p.state.PendingSince.IsZero() {
 		p.state.PendingSince = p.now
+	}
+	if len(p.pending)+len(p.newImages)+len(notices) == 0 {
+		return &Action{Until: until}, nil
 	}
 	if due := later(p.state.PendingSince.Add(p.settings.GroupWait), p.maySend()); p.now.Before(due) {
 		return &Action{Until: earliestSet(until, due)}, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/calendar"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -42,6 +43,8 @@ type Settings struct {
 	// GroupInterval is the least time between two messages.
 	GroupInterval time.Duration
 	FirstScan     FirstScan
+	// QuietHours are periods in which only known exploited findings are announced.
+	QuietHours []calendar.Period
 	// Tool is the engine with its version, as its current data states; empty if unknown.
 	Tool string
 	// Notices announces the Scanner's health notices.

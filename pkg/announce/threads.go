@@ -104,6 +104,7 @@ func (p *planning) send(changes []store.FindingChange, notices []Notice, thread 
 	if err != nil {
 		return nil, err
 	}
+	outbox.Urgent = slices.ContainsFunc(changes, isUrgent)
 	if thread != "" {
 		outbox.Thread = &store.Thread{Channel: p.settings.Address.Channel, Timestamp: thread}
 	}

@@ -18,6 +18,8 @@ type ChangeFilter struct {
 	Unknown UnknownPolicy
 	// OnlyFixable excludes findings without a fix.
 	OnlyFixable bool
+	// OnlyKnownExploited excludes all other findings, whatever their severity.
+	OnlyKnownExploited bool
 	// Changes that are announced; nil for the default. UpdateAnnouncements records all other changes as if they had been announced.
 	Changes []diff.Change
 	// Engine selects the images that the Scanner has with this engine; empty for any. It also applies to known exploited
@@ -64,17 +66,22 @@ func (f ChangeFilter) args() []any {
 		fixable = ifFixable
 	}
 	unknown := ifFixable
-	switch f.Unknown {
-	case UnknownAlways:
-		unknown = fixable
-	case UnknownNever:
+	switch {
+	case f.OnlyKnownExploited || f.Unknown == UnknownNever:
 		unknown = none
+	case f.Unknown == UnknownAlways:
+		unknown = fixable
 	}
 	return []any{sql.Named("severity", int64(f.threshold())), sql.Named("fixable", fixable), sql.Named("unknown", unknown)}
 }
 
-// threshold returns the lowest severity that passes by itself. It is never Unknown, which has its own policy.
-func (f ChangeFilter) threshold() finding.Severity { return max(f.MinSeverity, finding.Negligible) }
+// threshold returns the lowest severity that passes by itself. It is never Unknown, which has its own policy. With OnlyKnownExploited none does.
+func (f ChangeFilter) threshold() finding.Severity {
+	if f.OnlyKnownExploited {
+		return finding.Critical + 1
+	}
+	return max(f.MinSeverity, finding.Negligible)
+}
 
 // passingFindings selects each present finding of some reports once that passes a filter and is not suppressed, as three ranges of one
 // index. @severity is at least 1. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.

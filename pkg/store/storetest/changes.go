@@ -40,6 +40,10 @@ func (on suite) testChangeFilter(t *testing.T) {
 			store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownNever},
 			[]string{"low exploited", "unknown exploited", "high fixable", "high", "fixed without a name"},
 		},
+		"known exploited": {
+			store.ChangeFilter{MinSeverity: finding.Low, Unknown: store.UnknownAlways, OnlyKnownExploited: true},
+			[]string{"low exploited", "unknown exploited"},
+		},
 		"high and fixable": {
 			store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownNever, OnlyFixable: true},
 			[]string{"low exploited", "unknown exploited", "high fixable"},
