@@ -106,15 +106,15 @@ func mrkdwn(text string) *slackapi.TextBlockObject {
 	return slackapi.NewTextBlockObject(slackapi.MarkdownType, text, false, true)
 }
 
-// title returns the message's title, safe as plain text and as mrkdwn. No vulnerability ID and no name in a cluster contains the characters
-// that it removes.
-func title(d announce.Message) string {
+// Title returns the message's title in one line of at most 150 bytes, safe as plain text and as mrkdwn. No vulnerability ID and no name in a
+// cluster contains the characters that it removes.
+func Title(d announce.Message) string {
 	return clean(strings.NewReplacer("&", "", "<", "", ">", "").Replace(clean(d.Title(), maxHeaderText)), maxHeaderText)
 }
 
 // fallback returns the text that Slack shows in notifications and that screen readers read: the title, the severities and what to do first.
 func fallback(d announce.Message) string {
-	text := title(d)
+	text := Title(d)
 	if s := severities(d.Totals); s != "" {
 		text += ": " + s
 	}

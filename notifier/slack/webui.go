@@ -48,7 +48,7 @@ func namespaceOf(d announce.Message) string {
 
 // linkedTitle adds the title as a link, or as a header if it has none. A header cannot have links.
 func (m *message) linkedTitle(d announce.Message) {
-	text, page := title(d), titlePage(d)
+	text, page := Title(d), titlePage(d)
 	if page == "" || strings.ContainsAny(text, "|*`~") {
 		m.header(text)
 		return

@@ -2,7 +2,6 @@ package teams
 
 import (
 	"encoding/json"
-	"strings"
 
 	slackapi "github.com/slack-go/slack"
 
@@ -78,46 +77,45 @@ func Render(m announce.Message) ([]byte, error) {
 
 func payloadOf(m *slackapi.WebhookMessage) payload {
 	c := card{
-		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4", FallbackText: plain(m.Text),
+		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4", FallbackText: slack.Plain(m.Text),
 		MSTeams: map[string]string{"width": "Full"},
 	}
-	separator := false
-	for _, block := range m.Blocks.BlockSet {
-		var lines []line
-		switch block := block.(type) {
-		case *slackapi.DividerBlock:
-			separator = true
-			continue
-		case *slackapi.HeaderBlock:
-			lines = []line{{Inlines: []run{{Text: block.Text.Text, Size: "Large", Weight: "Bolder"}}}}
-		case *slackapi.SectionBlock:
-			lines = linesOf(block.Text.Text, run{})
-		case *slackapi.ContextBlock:
-			for _, element := range block.ContextElements.Elements {
-				if text, isText := element.(*slackapi.TextBlockObject); isText {
-					lines = append(lines, linesOf(text.Text, run{Size: "Small", IsSubtle: true})...)
-				}
-			}
+	for _, l := range slack.Lines(m) {
+		block := line{Type: "RichTextBlock", Separator: l.Separator, Inlines: runsOf(l)}
+		if !l.IsFirst {
+			block.Spacing = "None"
 		}
-		for i := range lines {
-			if i > 0 {
-				lines[i].Spacing = "None"
-			}
-		}
-		if len(lines) > 0 {
-			lines[0].Separator, separator = separator, false
-		}
-		c.Body = append(c.Body, lines...)
-	}
-	for i := range c.Body {
-		c.Body[i].Type = "RichTextBlock"
-		for j := range c.Body[i].Inlines {
-			c.Body[i].Inlines[j].Type = "TextRun"
-		}
+		c.Body = append(c.Body, block)
 	}
 	return payload{Type: "message", Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}}}
 }
 
-var unescaper = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&", ":warning:", "⚠")
-
-func plain(mrkdwn string) string { return unescaper.Replace(mrkdwn) }
+func runsOf(l slack.Line) (runs []run) {
+	style := run{Type: "TextRun"}
+	switch l.Role {
+	case slack.RoleTitle:
+		style.Size, style.Weight = "Large", "Bolder"
+	case slack.RoleContext:
+		style.Size, style.IsSubtle = "Small", true
+	}
+	for _, r := range l.Runs {
+		styled := style
+		styled.Text = r.Text
+		if r.Bold {
+			styled.Weight = "Bolder"
+		}
+		if r.Code {
+			styled.FontType = "Monospace"
+		}
+		if r.URL != "" {
+			styled.SelectAction = &openURL{Type: "Action.OpenUrl", URL: r.URL}
+		}
+		runs = append(runs, styled)
+	}
+	if len(runs) == 0 {
+		// A line without text has no height.
+		style.Text = "\u00a0"
+		runs = []run{style}
+	}
+	return runs
+}

@@ -107,17 +107,3 @@ func TestLongCards(t *testing.T) {
 		t.Errorf("error %v, the shortest card is %s", err, text)
 	}
 }
-
-// TestRuns: bold text, code and links of mrkdwn become runs, and nothing else has a meaning.
-func TestRuns(t *testing.T) {
-	link := &openURL{Type: "Action.OpenUrl", URL: "https://example.com/?a=b&c=d"}
-	want := []line{
-		{Inlines: []run{{Text: "a & b "}, {Text: "bold ", Weight: "Bolder"}, {Text: "CVE-1", Weight: "Bolder", SelectAction: link}, {Text: " _c_ [d](https://evil.example)"}}},
-		{Inlines: []run{{Text: "\u00a0"}}},
-		{Inlines: []run{{Text: "run "}, {Text: "kubectl get *<pods>*", FontType: "Monospace"}}},
-	}
-	got := linesOf("a &amp; b *bold <https://example.com/?a=b&amp;c=d|CVE-1>* _c_ [d](https://evil.example)\n\nrun `kubectl get *&lt;pods&gt;*`", run{})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
-	}
-}
