@@ -66,6 +66,24 @@ func quietHours(field string, value any) spec {
 	return receiver(spec{"quietHours": []any{hours}})
 }
 
+// email returns a Scanner with a receiver that sends mails, with some fields changed; nil removes one.
+func email(changes spec) spec {
+	fields := spec{"server": "mail.example.com:587", "from": "scanner@example.com", "to": []any{"team@example.com"}}
+	for name, value := range changes {
+		if fields[name] = value; value == nil {
+			delete(fields, name)
+		}
+	}
+	return receiver(spec{"slack": nil, "email": fields})
+}
+
+func manyAddresses(n int) (all []any) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("team-%d@example.com", i))
+	}
+	return all
+}
+
 // slackApp returns the spec of a Scanner with a receiver that is a Slack app, with the given settings. nil leaves one out.
 func slackApp(settings spec) spec {
 	whole := spec{"tokenSecretRef": spec{"name": "slack"}, "channel": "#security"}
@@ -171,6 +189,9 @@ func TestScannerAccepted(t *testing.T) {
 		"longest-names":         receiver(spec{"name": repeatToLength("n", 63), "slack": spec{"webhookURLSecretRef": spec{"name": repeatToLength("s", 253), "key": repeatToLength("k", 253)}}}),
 		"a-webhook":             receiver(spec{"slack": nil, "webhook": spec{"secretRef": spec{"name": repeatToLength("s", 253)}}}),
 		"teams":                 receiver(spec{"slack": nil, "teams": spec{"secretRef": spec{"name": "teams"}}}),
+		"mail":                  email(spec{"secretRef": spec{"name": "smtp"}}),
+		"mail-to-many":          email(spec{"server": "10.0.0.1:25", "tls": "None", "to": manyAddresses(20)}),
+		"mail-of-any-character": email(spec{"from": "a.!#$%&'*+/=?^_{|}~-b@x-1.example", "tls": "Implicit"}),
 		"a-channel-by-id":       slackApp(spec{"channel": "C0123456789"}),
 		"a-channel-by-name":     slackApp(spec{"channel": "#" + strings.Repeat("sécurité-監視_", 6)}),
 		"every-choice":          receiver(spec{"minSeverity": "Negligible", "unknownSeverity": "Hold", "onlyFixable": true, "healthNotices": false, "firstScan": "Silent"}),
@@ -277,9 +298,19 @@ func TestScannerRejected(t *testing.T) {
 		"a receiver without a name":     {receiver(spec{"name": nil}), []string{"spec.notifications[0].name", "Required value"}},
 		"a receiver with a bad name":    {receiver(spec{"name": "Team A"}), []string{"spec.notifications[0].name", "should match"}},
 		"a receiver, name too long":     {receiver(spec{"name": repeatToLength("n", 64)}), []string{"spec.notifications[0].name", "63"}},
-		"a receiver of no kind":         {receiver(spec{"slack": nil}), []string{"spec.notifications[0]", "a receiver needs exactly one of slack, webhook and teams"}},
-		"a receiver of two kinds":       {receiver(spec{"webhook": spec{"secretRef": spec{"name": "a"}}}), []string{"spec.notifications[0]", "a receiver needs exactly one of slack, webhook and teams"}},
+		"a receiver of no kind":         {receiver(spec{"slack": nil}), []string{"spec.notifications[0]", "a receiver needs exactly one of slack, webhook, teams and email"}},
+		"a receiver of two kinds":       {receiver(spec{"webhook": spec{"secretRef": spec{"name": "a"}}}), []string{"spec.notifications[0]", "a receiver needs exactly one of slack, webhook, teams and email"}},
 		"Teams in no Secret":            {receiver(spec{"slack": nil, "teams": spec{}}), []string{"spec.notifications[0].teams.secretRef", "Required value"}},
+		"mail to nobody":                {email(spec{"to": []any{}}), []string{"spec.notifications[0].email.to", "at least 1"}},
+		"mail to too many":              {email(spec{"to": manyAddresses(21)}), []string{"spec.notifications[0].email.to", "20"}},
+		"mail to somebody twice":        {email(spec{"to": []any{"a@example.com", "a@example.com"}}), []string{"spec.notifications[0].email.to[1]", "Duplicate value"}},
+		"mail to a name":                {email(spec{"to": []any{"Team <a@example.com>"}}), []string{"spec.notifications[0].email.to[0]", "should match"}},
+		"mail with a line break":        {email(spec{"to": []any{"a@example.com\nBcc: b@example.com"}}), []string{"spec.notifications[0].email.to[0]", "should match"}},
+		"mail from nobody":              {email(spec{"from": nil}), []string{"spec.notifications[0].email.from", "Required value"}},
+		"mail of a long address":        {email(spec{"from": repeatToLength("a", 249) + "@b.com"}), []string{"spec.notifications[0].email.from", "254"}},
+		"mail by no server":             {email(spec{"server": "smtp://mail.example.com"}), []string{"spec.notifications[0].email.server", "should match"}},
+		"mail with some TLS":            {email(spec{"tls": "Maybe"}), []string{"spec.notifications[0].email.tls", `"StartTLS"`}},
+		"a password without TLS":        {email(spec{"tls": "None", "secretRef": spec{"name": "smtp"}}), []string{"spec.notifications[0].email", "secretRef needs TLS"}},
 		"a webhook in no Secret":        {receiver(spec{"slack": nil, "webhook": spec{}}), []string{"spec.notifications[0].webhook.secretRef", "Required value"}},
 		"a webhook, no name":            {receiver(spec{"slack": nil, "webhook": spec{"secretRef": spec{"name": "../x"}}}), []string{"spec.notifications[0].webhook.secretRef.name", "should match"}},
 		"no Secret":                     {receiver(spec{"slack": spec{}}), []string{"spec.notifications[0].slack", "set either webhookURLSecretRef"}},

@@ -215,8 +215,18 @@ func (r *NotificationReconciler) settings(o *notificationScope, to destination) 
 
 // addressOf references a receiver's Secret in a namespace.
 func addressOf(namespace string, receiver v1alpha1.ClusterReceiver) announce.ReceiverRef {
-	slack, webhook, teams := receiver.Slack, receiver.Webhook, receiver.Teams
+	slack, webhook, teams, email := receiver.Slack, receiver.Webhook, receiver.Teams, receiver.Email
 	switch {
+	case email != nil:
+		mail := &announce.MailRef{Server: email.Server, TLS: announce.MailTLS(cmp.Or(email.TLS, v1alpha1.EmailStartTLS)), From: string(email.From)} // the same names
+		for _, to := range email.To {
+			mail.To = append(mail.To, string(to))
+		}
+		ref := announce.ReceiverRef{Type: announce.ReceiverTypeEmail, Namespace: namespace, Mail: mail}
+		if email.SecretRef.Name != "" {
+			ref.SecretName, ref.SecretKey = email.SecretRef.Name, "password"
+		}
+		return ref
 	case teams != nil:
 		return announce.ReceiverRef{Type: announce.ReceiverTypeTeams, Namespace: namespace, SecretName: teams.SecretRef.Name, SecretKey: "address"}
 	case webhook != nil:
@@ -319,6 +329,10 @@ func (r *NotificationReconciler) emitEvents(ctx context.Context, scanner v1alpha
 			again = ", after it had not"
 		}
 		r.Events.Eventf(scanner, nil, corev1.EventTypeNormal, v1alpha1.ReasonDelivered, "Notify", "receiver %s took a message%s", receiver, again)
+		if p.Outcome.Message != "" {
+			note := truncate(fmt.Sprintf("receiver %s: %s", receiver, p.Outcome.Message), maxEventNote)
+			r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, cmp.Or(p.Outcome.Reason, v1alpha1.ReasonDelivered), "Notify", "%s", note)
+		}
 	default:
 		log.Info("A message was not delivered", "result", p.Outcome.Result, "reason", p.Outcome.Reason, "message", p.Outcome.Message)
 		if p.Before.LastError == nil || p.Before.LastError.Reason != p.Outcome.Reason {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,6 +45,9 @@ const (
 	webhookHeadersKey = "headers"
 )
 
+// usernameKey is the key of a mail server's Secret beside that of its password.
+const usernameKey = "username"
+
 // Bounds of a webhook's own headers.
 const (
 	maxHeaders          = 16
@@ -72,6 +76,12 @@ func NewSecretAddresses(client coreclient.SecretsGetter, selfNamespace, selfName
 
 // Address implements Addresses.
 func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef) (receiver.Address, *announce.Outcome) {
+	if ref.Mail != nil {
+		target, invalid := a.mailTarget(*ref.Mail)
+		if invalid != nil || ref.SecretName == "" {
+			return receiver.Address{Target: target}, invalid
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
 	defer cancel()
 	secret, err := a.client.Secrets(ref.Namespace).Get(ctx, ref.SecretName, metav1.GetOptions{})
@@ -113,6 +123,9 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 		return address, nil
 	}
 	var problem string
+	if ref.Mail != nil {
+		return a.parseMail(ref, value)
+	}
 	if address.Target, problem = a.target(value(ref.SecretKey)); problem != "" {
 		return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidURL, problem}
 	}
@@ -126,6 +139,35 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 		return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, problem}
 	}
 	return address, nil
+}
+
+// parseMail validates the credentials of a mail server. The caller has checked the server.
+func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, value func(key string) string) (address receiver.Address, invalid *invalidKey) {
+	address.Target, _ = a.mailTarget(*ref.Mail)
+	address.Username, address.Token = value(usernameKey), value(ref.SecretKey)
+	for key, text := range map[string]string{usernameKey: address.Username, ref.SecretKey: address.Token} {
+		if text == "" || len(text) > maxTokenBytes || strings.ContainsFunc(text, unicode.IsControl) {
+			return address, &invalidKey{key, announce.ReasonInvalidToken, fmt.Sprintf("is empty, has control characters, or is longer than %d bytes", maxTokenBytes)}
+		}
+	}
+	return address, nil
+}
+
+// mailTarget returns the target for a mail server, or the outcome if mails may not be sent to it.
+func (a *SecretAddresses) mailTarget(ref announce.MailRef) (egress.Target, *announce.Outcome) {
+	u := &url.URL{Scheme: "smtps", Host: ref.HostPort()}
+	if ref.TLS == announce.MailWithoutTLS {
+		u.Scheme = "smtp"
+	}
+	to, allowed := a.policy.Target(u)
+	switch {
+	case allowed:
+		return to, nil
+	case u.Scheme == "smtp":
+		return to, permanent(announce.ReasonInvalidURL, fmt.Sprintf("%s with tls: None is not allowed. Without TLS, anybody in between can read messages: only the "+
+			"administrator can allow that, for one host, with smtp:// before it in the notifier's --allowed-webhook-hosts (Helm: notifier.allowedWebhookHosts)", u.Host))
+	}
+	return to, permanent(announce.ReasonInvalidURL, "the notifier may not send mails to "+u.Host+". "+receiver.AskForHost)
 }
 
 // invalidToken returns what is wrong with a token, or "". The text contains no part of it.

@@ -38,7 +38,8 @@ import (
 
 // receiverType is what the contract needs to know of a type of receiver.
 type receiverType struct {
-	ref announce.ReceiverRef
+	// ref returns what the manager sends of the receiver.
+	ref func(server string) announce.ReceiverRef
 	// secret returns what the receiver's Secret holds.
 	secret func(server string) map[string]string
 	// secrets are the texts of the Secret that must not appear anywhere.
@@ -47,6 +48,8 @@ type receiverType struct {
 	accepts string
 	// fixedServer is true if the administrator decides about the server, and not the Secret.
 	fixedServer bool
+	// isMail is true for a receiver whose server has SMTP, and not HTTP.
+	isMail bool
 	// check fails the test unless the server would accept the request.
 	check func(t *testing.T, r request, d announce.Delivery)
 }
@@ -55,19 +58,19 @@ const signingKey = "verysecretkey4"
 
 var receiverTypes = map[string]receiverType{
 	announce.ReceiverTypeSlack: {
-		ref:     announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "url"},
+		ref:     secretRef("url", ""),
 		secret:  func(server string) map[string]string { return map[string]string{"url": server + secretPath} },
 		secrets: []string{"T0SECRET1", "B0SECRET2", "verysecrettoken3"},
 		accepts: "ok", check: checkSlack,
 	},
 	announce.ReceiverTypeSlackApp: {
-		ref:     announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "token", Channel: "#shop"},
+		ref:     secretRef("token", "#shop"),
 		secret:  func(string) map[string]string { return map[string]string{"token": botToken} },
 		secrets: []string{botToken, "verysecrettoken3"},
 		accepts: `{"ok":true}`, fixedServer: true, check: checkSlack,
 	},
 	announce.ReceiverTypeWebhook: {
-		ref: announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "address"},
+		ref: secretRef("address", ""),
 		secret: func(server string) map[string]string {
 			return map[string]string{"address": server + "/hook/verysecretpath5?code=verysecretcode6", "token": signingKey, "headers": "Authorization: Bearer verysecretbearer7"}
 		},
@@ -75,13 +78,35 @@ var receiverTypes = map[string]receiverType{
 		check:   checkWebhook,
 	},
 	announce.ReceiverTypeTeams: {
-		ref: announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: "address"},
+		ref: secretRef("address", ""),
 		secret: func(server string) map[string]string {
 			return map[string]string{"address": server + "/workflows/verysecretpath5/triggers/manual/paths/invoke?sig=verysecretcode6"}
 		},
 		secrets: []string{"verysecretpath5", "verysecretcode6"},
 		check:   checkTeams,
 	},
+	announce.ReceiverTypeEmail: {
+		ref: mailRef,
+		secret: func(string) map[string]string {
+			return map[string]string{"username": mailUser, "password": mailPassword + "\n"}
+		},
+		secrets: []string{mailPassword},
+		isMail:  true, check: checkMail,
+	},
+}
+
+func (r receiverType) plainScheme() string {
+	if r.isMail {
+		return "smtp"
+	}
+	return "http"
+}
+
+// secretRef references the receiver's Secret.
+func secretRef(key, channel string) func(string) announce.ReceiverRef {
+	return func(string) announce.ReceiverRef {
+		return announce.ReceiverRef{Namespace: "shop", SecretName: "team", SecretKey: key, Channel: channel}
+	}
 }
 
 // request is a request that the server got.
@@ -190,17 +215,31 @@ func checkTeams(t *testing.T, r request, _ announce.Delivery) {
 
 // server is the server that a receiver's messages go to.
 type server struct {
-	*httptest.Server
+	// URL has the scheme smtps or smtp for a mail server.
+	URL string
+	// certificate is nil without TLS.
+	certificate *x509.Certificate
+	stop        func()
+
 	mu sync.Mutex
-	// answer answers requests; nil accepts all.
+	// answer answers requests; nil accepts all. isSilent is true for a mail server that takes a message and gives no answer.
 	answer   http.HandlerFunc
+	isSilent bool
 	requests []request
 }
 
-func newServer(t *testing.T, accepts string, start func(http.Handler) *httptest.Server) *server {
+// newServer returns a server for a type of receiver, which has TLS unless it is plain.
+func newServer(t *testing.T, kind string, plain bool) *server {
 	t.Helper()
+	if receiverTypes[kind].isMail {
+		return newMailServer(t, plain)
+	}
+	start, accepts := httptest.NewTLSServer, receiverTypes[kind].accepts
+	if plain {
+		start = httptest.NewServer
+	}
 	s := &server{}
-	s.Server = start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	backend := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
 		s.requests = append(s.requests, request{path: r.URL.RequestURI(), header: r.Header, body: body})
@@ -212,8 +251,21 @@ func newServer(t *testing.T, accepts string, start func(http.Handler) *httptest.
 		}
 		_, _ = io.WriteString(w, accepts)
 	}))
-	t.Cleanup(s.Close)
+	s.URL, s.certificate, s.stop = backend.URL, backend.Certificate(), backend.Close
+	t.Cleanup(s.stop)
 	return s
+}
+
+// host returns the server's host and port.
+func (s *server) host() string { return must(url.Parse(s.URL)).Host }
+
+// losesAnswers has the server take messages, and not answer.
+func (s *server) losesAnswers(loses bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isSilent, s.answer = loses, nil; loses {
+		s.answer = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	}
 }
 
 func (s *server) answers(answer http.HandlerFunc) {
@@ -250,12 +302,12 @@ func newContract(t *testing.T, kind string, s *server, hosts ...string) *contrac
 	t.Helper()
 	c := &contract{world: newBareWorld(t), kind: kind, of: receiverTypes[kind], server: s}
 	roots := x509.NewCertPool()
-	if certificate := s.Certificate(); certificate != nil {
-		roots.AddCert(certificate)
+	if s.certificate != nil {
+		roots.AddCert(s.certificate)
 	}
 	receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: roots}, SlackAPI: s.URL})
 	if len(hosts) == 0 {
-		hosts = []string{strings.TrimPrefix(s.URL, "https://")}
+		hosts = []string{s.host()}
 	}
 	c.start(map[string]notifier.Receiver{kind: impatient{receivers[kind]}}, hosts...)
 	c.cluster.secrets["shop/team"] = c.of.secret(s.URL)
@@ -264,7 +316,7 @@ func newContract(t *testing.T, kind string, s *server, hosts ...string) *contrac
 
 // delivery is a delivery of a message to the receiver.
 func (c *contract) delivery(m announce.Message) announce.Delivery {
-	ref := c.of.ref
+	ref := c.of.ref(c.server.URL)
 	ref.Type = c.kind
 	return announce.Delivery{Receiver: ref, Message: m}
 }
@@ -283,6 +335,16 @@ func (c *contract) deliver(m announce.Message) announce.Outcome {
 	return outcome
 }
 
+// forEachHTTPType runs a test for each type of receiver whose server has HTTP.
+func forEachHTTPType(t *testing.T, test func(t *testing.T, kind string)) {
+	t.Helper()
+	forEachType(t, func(t *testing.T, kind string) {
+		if !receiverTypes[kind].isMail {
+			test(t, kind)
+		}
+	})
+}
+
 // forEachType runs a test for each type of receiver.
 func forEachType(t *testing.T, test func(t *testing.T, kind string)) {
 	t.Helper()
@@ -295,7 +357,7 @@ func forEachType(t *testing.T, test func(t *testing.T, kind string)) {
 	}
 }
 
-// TestContractOutcomes: the same answer, or failure, of a server has the same outcome for each type of receiver.
+// TestContractOutcomes: the same answer, or failure, of a server has the same outcome for each type of receiver with HTTP.
 func TestContractOutcomes(t *testing.T) {
 	status := func(code int, header ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -382,8 +444,8 @@ func TestContractOutcomes(t *testing.T) {
 		}, lost, "answer was lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			forEachType(t, func(t *testing.T, kind string) {
-				s := newServer(t, receiverTypes[kind].accepts, httptest.NewTLSServer)
+			forEachHTTPType(t, func(t *testing.T, kind string) {
+				s := newServer(t, kind, false)
 				c := newContract(t, kind, s)
 				s.answers(tt.answer)
 				got := c.deliver(delivery("1").Message)
@@ -411,17 +473,17 @@ func TestContractConnections(t *testing.T) {
 		arrange func(c *contract)
 		says    string
 	}{
-		"nobody listens": {func(c *contract) { c.server.Close() }, "connection refused"},
+		"nobody listens": {func(c *contract) { c.server.stop() }, "connection refused"},
 		"the certificate is not trusted": {func(c *contract) {
 			receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: x509.NewCertPool()}, SlackAPI: c.server.URL})
 			c.registry = prometheus.NewRegistry()
-			c.start(map[string]notifier.Receiver{c.kind: receivers[c.kind]}, strings.TrimPrefix(c.server.URL, "https://"))
+			c.start(map[string]notifier.Receiver{c.kind: receivers[c.kind]}, c.server.host())
 			c.cluster.secrets["shop/team"] = c.of.secret(c.server.URL)
 		}, "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachType(t, func(t *testing.T, kind string) {
-				c := newContract(t, kind, newServer(t, "", httptest.NewTLSServer))
+				c := newContract(t, kind, newServer(t, kind, false))
 				tt.arrange(c)
 				got := c.deliver(delivery("1").Message)
 				if got.Result != announce.Temporary || got.Reason != announce.ReasonNetwork || !strings.Contains(got.Message, tt.says) {
@@ -438,7 +500,7 @@ func TestContractConnections(t *testing.T) {
 // TestContractDuplicates: a delivered message is not sent again under its ID for a day. One whose answer was lost is sent again, the same.
 func TestContractDuplicates(t *testing.T) {
 	forEachType(t, func(t *testing.T, kind string) {
-		s := newServer(t, receiverTypes[kind].accepts, httptest.NewTLSServer)
+		s := newServer(t, kind, false)
 		c := newContract(t, kind, s)
 		first, second := delivery("1").Message, delivery("2").Message
 		for range 3 {
@@ -451,11 +513,11 @@ func TestContractDuplicates(t *testing.T) {
 		if n := len(s.got()); n != 1 {
 			t.Fatalf("the server has %d messages after a day, want 1", n)
 		}
-		s.answers(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		s.losesAnswers(true)
 		if got := c.deliver(second); got.Result != announce.UnknownOutcome {
 			t.Errorf("outcome of a lost answer %+v, want Unknown", got)
 		}
-		s.answers(nil)
+		s.losesAnswers(false)
 		if got := c.deliver(second); got.Result != announce.Delivered {
 			t.Errorf("outcome when sent again %+v, want Delivered", got)
 		}
@@ -486,7 +548,7 @@ func TestContractMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachType(t, func(t *testing.T, kind string) {
-				s := newServer(t, receiverTypes[kind].accepts, httptest.NewTLSServer)
+				s := newServer(t, kind, false)
 				c := newContract(t, kind, s)
 				if got := c.deliver(m); got.Result != announce.Delivered {
 					t.Fatalf("outcome %+v, want Delivered", got)
@@ -551,7 +613,7 @@ func TestContractHosts(t *testing.T) {
 		"a name with an address inside":         {byName: true, allow: "SERVER", reason: notAllowed, says: "not a public address: 127.0.0.1:"},
 		"a name with an address that is listed": {byName: true, allow: "SERVER,127.0.0.0/8", reason: announce.ReasonNetwork, says: "not localhost"},
 		"a wildcard for a name inside":          {byName: true, allow: "*.localhost.example.com", reason: notAllowed, says: addAdvice},
-		"plain HTTP":                            {plain: true, allow: "SERVER", reason: notAllowed, says: "is not an https URL"},
+		"plain HTTP":                            {plain: true, allow: "SERVER", reason: notAllowed, says: "only the administrator can allow that"},
 		"plain HTTP, which is listed":           {plain: true, allow: "http://SERVER"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -560,17 +622,15 @@ func TestContractHosts(t *testing.T) {
 				if of.fixedServer {
 					return
 				}
-				start := httptest.NewTLSServer
-				if tt.plain {
-					start = httptest.NewServer
-				}
-				s := newServer(t, of.accepts, start)
+				s := newServer(t, kind, tt.plain)
 				at := must(url.Parse(s.URL))
 				if tt.byName {
 					at.Host = "localhost:" + at.Port()
 				}
-				c := newContract(t, kind, s, strings.Split(strings.ReplaceAll(tt.allow, "SERVER", at.Host), ",")...)
-				c.cluster.secrets["shop/team"] = of.secret(at.String())
+				allow := strings.Replace(tt.allow, "http:", of.plainScheme()+":", 1)
+				c := newContract(t, kind, s, strings.Split(strings.ReplaceAll(allow, "SERVER", at.Host), ",")...)
+				s.URL = at.String()
+				c.cluster.secrets["shop/team"] = of.secret(s.URL)
 				got := c.deliver(delivery("1").Message)
 				if got.Reason != tt.reason || !strings.Contains(got.Message, tt.says) {
 					t.Errorf("outcome %+v, want the reason %q and %q", got, tt.reason, tt.says)
@@ -609,7 +669,7 @@ func TestWebhookSecret(t *testing.T) {
 		"many headers":      {"headers", manyHeaders(), announce.ReasonInvalidToken, "more than 16 headers"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newContract(t, announce.ReceiverTypeWebhook, newServer(t, "", httptest.NewTLSServer))
+			c := newContract(t, announce.ReceiverTypeWebhook, newServer(t, announce.ReceiverTypeWebhook, false))
 			c.cluster.secrets["shop/team"][tt.key] = tt.value
 			got := c.deliver(delivery("1").Message)
 			if got.Reason != tt.reason || !strings.Contains(got.Message, tt.says) {

@@ -167,14 +167,20 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 		return d, fmt.Errorf("receiver.type: there is no receiver of type %.64q", ref.Type)
 	case len(validation.IsDNS1123Label(ref.Namespace)) > 0:
 		return d, errors.New("receiver.namespace: not the name of a namespace")
-	case len(validation.IsDNS1123Subdomain(ref.SecretName)) > 0:
-		return d, errors.New("receiver.secretName: not the name of a Secret")
-	case len(validation.IsConfigMapKey(ref.SecretKey)) > 0:
-		return d, errors.New("receiver.secretKey: not the name of a key")
+	case (ref.Type == announce.ReceiverTypeEmail) != (ref.Mail != nil):
+		return d, errors.New("receiver.mail: missing, or not for this type of receiver")
+	case ref.Mail != nil && ref.Mail.Validate() != nil:
+		return d, fmt.Errorf("receiver.mail.%w", ref.Mail.Validate())
 	case (ref.Type == announce.ReceiverTypeSlackApp) != announce.IsChannel(ref.Channel):
 		return d, errors.New("receiver.channel: not the ID or name of a channel, or not for this type of receiver")
 	case d.Thread != "" && (ref.Channel == "" || !slack.IsTimestamp(d.Thread)):
 		return d, errors.New("thread: not the timestamp of a message, or not for this type of receiver")
+	case ref.Mail != nil && ref.SecretName == "":
+		return d, nil // a server that requires no password
+	case len(validation.IsDNS1123Subdomain(ref.SecretName)) > 0:
+		return d, errors.New("receiver.secretName: not the name of a Secret")
+	case len(validation.IsConfigMapKey(ref.SecretKey)) > 0:
+		return d, errors.New("receiver.secretKey: not the name of a key")
 	}
 	return d, nil
 }
@@ -183,7 +189,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 // the epoch became too low in the meantime.
 func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery, epoch int64) announce.Outcome {
 	ref := d.Receiver
-	key := strings.Join([]string{d.Message.ID, ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, ref.Channel}, "\x00")
+	key := strings.Join([]string{d.Message.ID, ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, ref.Channel, mailOf(ref)}, "\x00")
 	if before, found := s.delivered.Get(key); found {
 		s.Log.Info("message was delivered before", "digest", d.Message.ID, "namespace", ref.Namespace)
 		return before.(announce.Outcome)
@@ -243,11 +249,19 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery, epoch int64) 
 	return s.recordOutcome(d, start, outcome)
 }
 
+// mailOf identifies the server and the addresses of mails; "" for other types of receivers.
+func mailOf(ref announce.ReceiverRef) string {
+	if ref.Mail == nil {
+		return ""
+	}
+	return fmt.Sprint(*ref.Mail)
+}
+
 // callerOf identifies the Scanner and receiver in the budget's queue. It does not contain the message ID, because a message that waits for
 // long is composed again under another ID.
 func callerOf(d announce.Delivery) string {
 	ref := d.Receiver
-	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, d.Message.Scanner}, "\x00")
+	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, mailOf(ref), d.Message.Scanner}, "\x00")
 }
 
 // recordOutcome logs and counts an outcome, with one log line per attempt.

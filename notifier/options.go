@@ -72,7 +72,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 		"the notifier's own ServiceAccount, for the commands that let it read a Secret (default $SERVICE_ACCOUNT)")
 	flags.StringVar(&o.AllowedWebhookHosts, "allowed-webhook-hosts", "hooks.slack.com,hooks.slack-gov.com",
 		"hosts that may be posted to, comma separated, each with a port if it is not 443: hooks.example.com, *.example.com for all hosts below a domain, "+
-			"http://host without TLS. A network such as 10.0.0.0/8 allows these hosts to have addresses in it that are not public")
+			"http://host without TLS, smtp://host for a mail server without TLS. A network such as 10.0.0.0/8 allows these hosts to have addresses in it that are not public")
 	flags.StringVar(&o.SlackAPIURL, "slack-api-url", slack.APIURL,
 		"https address of Slack's Web API, for receivers that are Slack apps; their tokens are sent there (GovSlack: https://slack-gov.com/api)")
 	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust in addition to the built-in ones; it need not exist")

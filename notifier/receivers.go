@@ -3,6 +3,7 @@ package notifier
 import (
 	"context"
 
+	"github.com/scanner-operator/scanner-operator/notifier/email"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/notifier/teams"
@@ -28,6 +29,7 @@ var factories = map[string]func(Network) Receiver{
 	announce.ReceiverTypeSlackApp: func(n Network) Receiver { return slack.NewApp(n.Network, n.SlackAPI) },
 	announce.ReceiverTypeWebhook:  func(n Network) Receiver { return webhook.NewPoster(n.Network) },
 	announce.ReceiverTypeTeams:    func(n Network) Receiver { return teams.NewPoster(n.Network) },
+	announce.ReceiverTypeEmail:    func(n Network) Receiver { return email.NewPoster(n.Network) },
 }
 
 // NewReceivers returns one receiver of each type, by announce.ReceiverRef.Type.

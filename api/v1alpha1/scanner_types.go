@@ -330,7 +330,7 @@ const (
 )
 
 // Receiver is a destination of messages.
-// +kubebuilder:validation:XValidation:rule="[has(self.slack), has(self.webhook), has(self.teams)].exists_one(is, is)",message="a receiver needs exactly one of slack, webhook and teams"
+// +kubebuilder:validation:XValidation:rule="[has(self.slack), has(self.webhook), has(self.teams), has(self.email)].exists_one(is, is)",message="a receiver needs exactly one of slack, webhook, teams and email"
 type Receiver struct {
 	// name identifies the receiver within the Scanner. The operator records under this name what it has announced to the receiver.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -350,6 +350,10 @@ type Receiver struct {
 	// teams posts each message to Microsoft Teams, as an Adaptive Card.
 	// +optional
 	Teams *TeamsReceiver `json:"teams,omitempty"`
+
+	// email sends each message as a mail.
+	// +optional
+	Email *EmailReceiver `json:"email,omitempty"`
 
 	// minSeverity is the lowest severity that is announced. A vulnerability that is known to be exploited is always announced.
 	// +kubebuilder:default=High
@@ -508,6 +512,56 @@ type TeamsReceiver struct {
 	// +required
 	SecretRef SecretReference `json:"secretRef,omitzero"`
 }
+
+// EmailReceiver sends each message as a mail, over SMTP.
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || self.tls != 'None' || !has(self.secretRef)",message="secretRef needs TLS: without it, anybody in between can read the password"
+type EmailReceiver struct {
+	// server is the host of the mail server, with the port unless it is 587 (StartTLS), 465 (Implicit) or 25 (None). The administrator allows it.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*(:[0-9]{1,5})?$`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=259
+	// +required
+	Server string `json:"server,omitempty"`
+
+	// tls defines when the connection becomes a TLS connection: by STARTTLS, without which nothing is sent (StartTLS), from the start (Implicit), or
+	// never (None), which the administrator must allow for the server.
+	// +kubebuilder:default=StartTLS
+	// +optional
+	TLS EmailTLS `json:"tls,omitempty"`
+
+	// from is the sender's address, without a name. The server must let the user send as this address.
+	// +required
+	From EmailAddress `json:"from,omitempty"`
+
+	// to are the addresses of the recipients, without names. Each recipient sees the others.
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=20
+	// +required
+	To []EmailAddress `json:"to,omitempty"`
+
+	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its keys "username" and "password" are those of
+	// the mail server. The notifier needs permission to read this one Secret. Unset: the server requires no password.
+	// +optional
+	SecretRef SecretReference `json:"secretRef,omitzero"`
+}
+
+// EmailAddress is the address of a mailbox, of ASCII characters, without a name.
+// +kubebuilder:validation:Pattern=`^[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+)*@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`
+// +kubebuilder:validation:MinLength=3
+// +kubebuilder:validation:MaxLength=254
+type EmailAddress string
+
+// EmailTLS is when the connection to a mail server becomes a TLS connection.
+// +kubebuilder:validation:Enum=StartTLS;Implicit;None
+type EmailTLS string
+
+// Values of EmailTLS.
+const (
+	EmailStartTLS    EmailTLS = "StartTLS"
+	EmailImplicitTLS EmailTLS = "Implicit"
+	EmailWithoutTLS  EmailTLS = "None"
+)
 
 // SecretKeyReference names one key of a Secret in the same namespace.
 type SecretKeyReference struct {

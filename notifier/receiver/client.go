@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -86,7 +87,7 @@ func (c *Client) Post(ctx context.Context, to egress.Target, header http.Header,
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return Answer{}, c.requestError(err, sent.Load())
+		return Answer{}, c.Failure(err, sent.Load())
 	}
 	defer response.Body.Close()
 	// The status counts, even if the body cannot be read.
@@ -187,9 +188,9 @@ func retryAfter(header string) time.Duration {
 	return min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)
 }
 
-// requestError returns Permanent for an address that is not allowed, Temporary if the message was certainly not sent, and UnknownOutcome
-// otherwise.
-func (c *Client) requestError(err error, sent bool) *announce.Outcome {
+// Failure returns the outcome for an error without an answer: Permanent for an address that is not allowed, Temporary if the message was
+// certainly not sent, and UnknownOutcome otherwise.
+func (c *Client) Failure(err error, sent bool) *announce.Outcome {
 	switch {
 	case errors.Is(err, egress.ErrAddress):
 		return &announce.Outcome{
@@ -216,7 +217,7 @@ const (
 
 // reason returns the text of a net/http error without the URL that url.Error adds.
 func reason(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return "no answer in time"
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {

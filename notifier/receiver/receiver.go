@@ -18,8 +18,10 @@ import (
 type Address struct {
 	// Target is the URL of a webhook.
 	Target egress.Target
-	// Token is the bot token of a Slack app, or the key that signs the requests to a webhook; empty for none.
+	// Token is the bot token of a Slack app, the key that signs the requests to a webhook, or the password of Username; empty for none.
 	Token string
+	// Username is the user of a mail server; empty for none.
+	Username string
 	// Headers are sent with each request to a webhook.
 	Headers map[string]string
 }
@@ -27,6 +29,9 @@ type Address struct {
 // Key identifies the address without showing it, for limits of the rate.
 func (a Address) Key() string {
 	key := a.Target.URL()
+	if a.Username != "" {
+		key += "\x00" + a.Username
+	}
 	if key == "" {
 		key = a.Token
 	}

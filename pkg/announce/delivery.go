@@ -24,6 +24,9 @@ type ReceiverRef struct {
 	SecretKey  string `json:"secretKey"`
 	// Channel is the ID of a channel, or its name with "#"; IsChannel holds for it. It is set for ReceiverTypeSlackApp only.
 	Channel string `json:"channel,omitempty"`
+	// Mail is set for ReceiverTypeEmail only. Its Secret holds the password, in SecretKey, and the user name. SecretName is empty for a server that
+	// requires none.
+	Mail *MailRef `json:"mail,omitempty"`
 }
 
 // Types of receivers.
@@ -36,6 +39,8 @@ const (
 	ReceiverTypeWebhook = "webhook"
 	// ReceiverTypeTeams is the webhook of a Workflow of Microsoft Teams.
 	ReceiverTypeTeams = "teams"
+	// ReceiverTypeEmail is a mail server.
+	ReceiverTypeEmail = "email"
 )
 
 // hasThreads reports whether messages to the receiver can be replies to earlier ones.
@@ -113,18 +118,20 @@ type Outcome struct {
 
 // Reasons of outcomes.
 const (
-	ReasonSecretNotFound  = "SecretNotFound"      // the Secret or its key is missing
-	ReasonSecretForbidden = "SecretForbidden"     // the namespace has no RoleBinding that lets the notifier read it
-	ReasonInvalidURL      = "InvalidURL"          // not an https URL, or a host or an address that the notifier may not post to
-	ReasonInvalidToken    = "InvalidToken"        // the Secret holds no token of a Slack app, or unusable credentials for a webhook
-	ReasonReceiverRefused = "ReceiverRefused"     // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
-	ReasonReceiverLimited = "ReceiverLimited"     // 429, 503 with Retry-After, or the notifier's own budget
-	ReasonReceiverFailed  = "ReceiverFailed"      // 5xx
-	ReasonNetwork         = "Network"             // no connection
-	ReasonAnswerLost      = "AnswerLost"          // sent, no answer
-	ReasonUnconfirmed     = "DeliveryUnconfirmed" // given up after many attempts without an answer
-	ReasonStoreBudget     = "StoreBudgetExceeded" // what is recorded of the namespace's receivers takes all its room in the store
-	ReasonNotifierUnavail = "NotifierUnavailable" // the manager could not reach the notifier
-	ReasonDeposed         = "Deposed"             // the notifier has seen a newer leader than this manager
-	ReasonClusterAPI      = "KubernetesAPI"       // the notifier got no answer, or an error, from the Kubernetes API
+	ReasonSecretNotFound  = "SecretNotFound"  // the Secret or its key is missing
+	ReasonSecretForbidden = "SecretForbidden" // the namespace has no RoleBinding that lets the notifier read it
+	ReasonInvalidURL      = "InvalidURL"      // not an https URL, or a host or an address that the notifier may not post to
+	ReasonInvalidToken    = "InvalidToken"    // the Secret holds no token of a Slack app, or unusable credentials for a webhook
+	ReasonReceiverRefused = "ReceiverRefused" // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
+	// ReasonRecipientsRefused comes with Delivered: some of a mail's recipients were refused for good.
+	ReasonRecipientsRefused = "RecipientsRefused"
+	ReasonReceiverLimited   = "ReceiverLimited"     // 429, 503 with Retry-After, or the notifier's own budget
+	ReasonReceiverFailed    = "ReceiverFailed"      // 5xx
+	ReasonNetwork           = "Network"             // no connection
+	ReasonAnswerLost        = "AnswerLost"          // sent, no answer
+	ReasonUnconfirmed       = "DeliveryUnconfirmed" // given up after many attempts without an answer
+	ReasonStoreBudget       = "StoreBudgetExceeded" // what is recorded of the namespace's receivers takes all its room in the store
+	ReasonNotifierUnavail   = "NotifierUnavailable" // the manager could not reach the notifier
+	ReasonDeposed           = "Deposed"             // the notifier has seen a newer leader than this manager
+	ReasonClusterAPI        = "KubernetesAPI"       // the notifier got no answer, or an error, from the Kubernetes API
 )

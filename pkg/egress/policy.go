@@ -29,7 +29,7 @@ type Policy struct {
 
 // host is an entry for a host.
 type host struct {
-	// scheme is https, or http for a host that may be requested without TLS.
+	// scheme is https for a host that may be connected to over TLS, with any protocol; or http or smtp for one that may be without TLS.
 	scheme string
 	// name is a DNS name or an IP address in lower case. With a wildcard, it is the domain with a leading dot.
 	name     string
@@ -38,7 +38,7 @@ type host struct {
 }
 
 // defaultPorts are the ports of a URL that has none, by scheme.
-var defaultPorts = map[string]string{"https": "443", "http": "80"}
+var defaultPorts = map[string]string{"https": "443", "http": "80", "smtp": "25"}
 
 // namePattern matches DNS names of ASCII letters in lower case. Names in other scripts must be listed in their ASCII form.
 var namePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
@@ -49,6 +49,7 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9](
 //	hooks.example.com:8443   the host at another port
 //	*.example.com            all hosts below the domain, but not the domain itself
 //	http://hooks.example.com the host over plain HTTP, at port 80 or the one that is named
+//	smtp://mail.example.com  the mail server without TLS, at port 25 or the one that is named
 //	10.0.0.0/8               a network: listed hosts may have addresses in it that are not public
 //
 // Empty entries are ignored. The error names the invalid entry.
@@ -74,8 +75,10 @@ func NewPolicy(entries []string) (*Policy, error) {
 
 func parseHost(entry string) (host, error) {
 	h := host{scheme: "https"}
-	if name, isPlain := strings.CutPrefix(entry, "http://"); isPlain {
-		entry, h.scheme = name, "http"
+	for _, plain := range []string{"http", "smtp"} {
+		if name, isPlain := strings.CutPrefix(entry, plain+"://"); isPlain {
+			entry, h.scheme = name, plain
+		}
 	}
 	name, port, err := net.SplitHostPort(entry)
 	if err != nil {
@@ -87,11 +90,11 @@ func parseHost(entry string) (host, error) {
 	isDomain := notIP != nil && namePattern.MatchString(h.name)
 	_, notPort := strconv.ParseUint(h.port, 10, 16)
 	switch {
-	case h.wildcard && h.scheme == "http":
-		return h, errors.New("plain HTTP needs the full name of a host, without a wildcard")
+	case h.wildcard && h.scheme != "https":
+		return h, errors.New("without TLS, the full name of a host is needed, and no wildcard")
 	case notPort != nil, notIP != nil && !isDomain, h.wildcard && (!isDomain || !strings.Contains(h.name, ".")):
-		return h, errors.New("want a host such as hooks.example.com, hooks.example.com:8443 or *.example.com, http:// before a host " +
-			"without TLS, or a network such as 10.0.0.0/8")
+		return h, errors.New("want a host such as hooks.example.com, hooks.example.com:8443 or *.example.com, http:// or smtp:// before " +
+			"a host without TLS, or a network such as 10.0.0.0/8")
 	}
 	if h.wildcard {
 		h.name = "." + h.name
@@ -125,7 +128,8 @@ var ErrAddress = errors.New("not a public address")
 // Trusted returns a target for a URL that the administrator has configured. It may have any address.
 func Trusted(address string) Target { return Target{url: address} }
 
-// Target returns the target for a URL, if the policy allows the URL's scheme, host and port.
+// Target returns the target for a URL, if the policy allows the URL's scheme, host and port. The schemes of mail servers are smtps with TLS, be it
+// from the start or by STARTTLS, and smtp without. A URL with either needs a port.
 //
 // A target with a DNS name may have any public address, and those in listed networks. A Service of the cluster may also have private addresses,
 // if its name is listed without a wildcard (alertmanager.monitoring.svc). A listed IP address may be requested whether it is public or not.
@@ -162,6 +166,9 @@ func (h host) matches(scheme, name, port string) bool {
 	isName := h.name == name
 	if h.wildcard {
 		isName = strings.HasSuffix(name, h.name)
+	}
+	if scheme == "smtps" {
+		scheme = "https"
 	}
 	return isName && h.scheme == scheme && h.port == port
 }

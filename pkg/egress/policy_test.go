@@ -28,7 +28,7 @@ func policy(t *testing.T, entries ...string) *Policy {
 // TestHosts: a URL is allowed if an entry has its scheme, host and port.
 func TestHosts(t *testing.T) {
 	p := policy(t, " hooks.Example.com ", "", "other.example.com:8443", "*.teams.example.com", "*.ports.example.com:8443", "http://plain.example.com",
-		"http://plain.example.com:8080", "192.0.2.1:9093", "[2001:db8::1]:443", "2001:db8::2")
+		"http://plain.example.com:8080", "mail.example.com:587", "smtp://relay.example.com", "192.0.2.1:9093", "[2001:db8::1]:443", "2001:db8::2")
 	for address, want := range map[string]bool{
 		"https://hooks.example.com/a?b=c":     true,
 		"https://HOOKS.example.com:443/":      true,
@@ -58,6 +58,13 @@ func TestHosts(t *testing.T) {
 		"https://[2001:db8::1]/":              true,
 		"https://[2001:DB8::2]/":              true,
 		"ftp://hooks.example.com/":            false,
+		"smtps://mail.example.com:587":        true,
+		"smtps://mail.example.com:465":        false,
+		"smtp://mail.example.com:587":         false,
+		"smtp://relay.example.com:25":         true,
+		"smtps://relay.example.com:25":        false,
+		"http://relay.example.com:25":         false,
+		"smtp://plain.example.com:80":         false,
 	} {
 		got, allowed := target(t, p, address)
 		if allowed != want {

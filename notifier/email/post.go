@@ -1,0 +1,279 @@
+// Package email sends messages over SMTP (https://www.rfc-editor.org/rfc/rfc5321).
+//
+// The words and the bounds of a mail are those of package slack. Whatever names an image contains, a mail has no header, recipient or link of
+// theirs, and needs no image from the network. Passwords are sent over TLS only. The package knows nothing about Secrets, retries, or what is new.
+package email
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/wneessen/go-mail/smtp"
+
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+)
+
+// maxAnswerBytes bounds what a server may send during one delivery, with the handshake and certificates of TLS.
+const maxAnswerBytes = 1 << 20
+
+// Poster sends messages to mail servers. It is safe for concurrent use.
+type Poster struct {
+	network receiver.Network
+	client  *receiver.Client
+}
+
+// NewPoster returns a Poster. Proxies are for HTTP, and not used.
+func NewPoster(network receiver.Network) *Poster {
+	return &Poster{network: network, client: receiver.NewClient("the mail server", network)}
+}
+
+// Post sends a message, once, within receiver.Timeout. The outcome contains nothing of the password.
+//
+// The message is delivered if the server takes it for at least one recipient. Outcome.Message then names those that it refuses for good. If it
+// refuses one for now, nobody gets the message yet: those who had it would get it again.
+func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
+	defer cancel()
+	ref := d.Receiver.Mail
+	if ref == nil {
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the delivery names no mail server"}
+	}
+	body, err := Render(d.Message, *ref)
+	if err != nil {
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
+	}
+	s := &session{poster: p, to: to, ref: *ref}
+	defer s.close()
+	for _, step := range []func(context.Context) *announce.Outcome{s.connect, s.startTLS, s.authenticate, s.envelope} {
+		if none := step(ctx); none != nil {
+			return *none
+		}
+	}
+	return s.data(body)
+}
+
+// session is one connection to a mail server.
+type session struct {
+	poster *Poster
+	to     receiver.Address
+	ref    announce.MailRef
+	conn   net.Conn
+	smtp   *smtp.Client
+	// refused are the recipients that the server does not accept, with its answers.
+	refused []string
+}
+
+func (s *session) close() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+}
+
+// connect waits for the server's greeting, and introduces the notifier.
+func (s *session) connect(ctx context.Context) *announce.Outcome {
+	dialer := &net.Dialer{Control: s.to.Target.Control}
+	conn, err := dialer.DialContext(ctx, "tcp", s.ref.HostPort())
+	if err != nil {
+		return s.poster.client.Failure(err, false)
+	}
+	s.conn = conn
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	conn = &boundedConn{Conn: conn, remaining: maxAnswerBytes}
+	if s.ref.TLS == announce.MailImplicitTLS {
+		secured := tls.Client(conn, s.tls())
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return s.poster.client.Failure(err, false)
+		}
+		conn = secured
+	}
+	if s.smtp, err = smtp.NewClient(conn, s.ref.Host()); err != nil {
+		return s.failed("the connection", err, "")
+	}
+	// Servers of the internet compare this name with the address; those for submission do not (RFC 6409). A pod has no better name.
+	if err := s.smtp.Hello("localhost"); err != nil {
+		return s.failed("EHLO", err, "")
+	}
+	return nil
+}
+
+func (s *session) tls() *tls.Config {
+	return &tls.Config{RootCAs: s.poster.network.Roots, ServerName: s.ref.Host(), MinVersion: tls.VersionTLS12}
+}
+
+func (s *session) startTLS(context.Context) *announce.Outcome {
+	if s.ref.TLS != announce.MailStartTLS {
+		return nil
+	}
+	if offered, _ := s.smtp.Extension("STARTTLS"); !offered {
+		return refusal("the mail server does not offer STARTTLS, so that anybody in between could read the message; if its port is for TLS from the start, " +
+			"as 465 often is, set tls: Implicit")
+	}
+	if err := s.smtp.StartTLS(s.tls()); err != nil {
+		return s.failed("STARTTLS", err, "")
+	}
+	return nil
+}
+
+func (s *session) authenticate(context.Context) *announce.Outcome {
+	if s.to.Username == "" {
+		return nil
+	}
+	_, offered := s.smtp.Extension("AUTH")
+	auth := authFor(strings.Fields(strings.ToUpper(offered)), s.to.Username, s.to.Token, s.ref.Host())
+	if auth == nil {
+		return refusal("the mail server offers none of the ways to authenticate that are supported (SCRAM-SHA-256, PLAIN, LOGIN); " +
+			"without authentication, remove secretRef")
+	}
+	if err := s.smtp.Auth(auth); err != nil {
+		return s.failed("AUTH", err, "check the keys username and password of the Secret")
+	}
+	return nil
+}
+
+// authFor returns the best of the offered mechanisms; nil if none is supported. All of them refuse to work without TLS, but for SCRAM, which
+// does not send the password.
+func authFor(offered []string, username, password, host string) smtp.Auth {
+	switch {
+	case slices.Contains(offered, "SCRAM-SHA-256"):
+		return smtp.ScramSHA256Auth(username, password)
+	case slices.Contains(offered, "PLAIN"):
+		return smtp.PlainAuth("", username, password, host, false)
+	case slices.Contains(offered, "LOGIN"):
+		return smtp.LoginAuth(username, password, host, false)
+	}
+	return nil
+}
+
+// envelope names the sender and the recipients.
+func (s *session) envelope(context.Context) *announce.Outcome {
+	// Addresses are of ASCII characters, and so needs no server to support others.
+	s.smtp.SkipSMTPUTF8(true)
+	if err := s.smtp.Mail("<" + s.ref.From + ">"); err != nil {
+		return s.failed("MAIL FROM", err, "the server must let the notifier send as "+s.ref.From)
+	}
+	var last *announce.Outcome
+	for _, recipient := range s.ref.To {
+		err := s.smtp.Rcpt("<" + recipient + ">")
+		if err == nil {
+			continue
+		}
+		answer, isAnswer := errors.AsType[*textproto.Error](err)
+		last = s.failed("RCPT TO "+recipient, err, "correct or remove the recipient")
+		if !isAnswer || last.Result != announce.Permanent {
+			return last
+		}
+		s.refused = append(s.refused, fmt.Sprintf("%s (%s)", recipient, codesOf(answer)))
+	}
+	if len(s.refused) == len(s.ref.To) {
+		return last
+	}
+	return nil
+}
+
+// data sends the message. Its outcome is unknown between the end of the message and the server's answer.
+func (s *session) data(body []byte) announce.Outcome {
+	tooLarge := fmt.Sprintf("the message has %d KiB", (len(body)+1023)/1024)
+	w, err := s.smtp.Data()
+	if err != nil {
+		return *s.failed("DATA", err, tooLarge)
+	}
+	if _, err := w.Write(body); err != nil {
+		return *s.failed("the message", err, tooLarge)
+	}
+	if err := w.Close(); err != nil {
+		if _, isAnswer := errors.AsType[*textproto.Error](err); isAnswer {
+			return *s.failed("the message", err, tooLarge)
+		}
+		return *s.poster.client.Failure(withoutWords(err), true)
+	}
+	// The server has the message, whatever it answers to QUIT.
+	_ = s.smtp.Quit()
+	delivered := announce.Outcome{Result: announce.Delivered}
+	if len(s.refused) > 0 {
+		delivered.Reason = announce.ReasonRecipientsRefused
+		delivered.Message = fmt.Sprintf("the mail server took the message for %d of %d recipients, and refused %s; correct or remove them",
+			len(s.ref.To)-len(s.refused), len(s.ref.To), strings.Join(s.refused, ", "))
+	}
+	return delivered
+}
+
+// failed returns the outcome of a step in which the message was certainly not taken: 4xx is temporary, 5xx permanent, and no answer a failure of
+// the network. advice is for answers of 5xx.
+func (s *session) failed(step string, err error, advice string) *announce.Outcome {
+	answer, isAnswer := errors.AsType[*textproto.Error](err)
+	if !isAnswer {
+		return s.poster.client.Failure(withoutWords(err), false)
+	}
+	message := fmt.Sprintf("the mail server answers %s to %s", codesOf(answer), step)
+	if _, words, _ := cutCode(answer.Msg); receiver.IsWord(words) {
+		message += ": " + words
+	}
+	if answer.Code < 500 {
+		return &announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: message}
+	}
+	if advice != "" {
+		message += "; " + advice
+	}
+	return refusal(message)
+}
+
+func refusal(message string) *announce.Outcome {
+	return &announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: message}
+}
+
+// withoutWords replaces an error that quotes what the server has sent.
+func withoutWords(err error) error {
+	if _, isProtocol := errors.AsType[textproto.ProtocolError](err); isProtocol {
+		return errors.New("the server does not speak SMTP, or expects TLS from the start (tls: Implicit)")
+	}
+	return err
+}
+
+// enhancedCode is a status code such as 5.7.1 (https://www.rfc-editor.org/rfc/rfc3463).
+var enhancedCode = regexp.MustCompile(`^[245]\.\d{1,3}\.\d{1,3}$`)
+
+// cutCode splits the first line of an answer's text into its enhanced code, if it has one, and its words.
+func cutCode(text string) (code, words string, found bool) {
+	line, _, _ := strings.Cut(text, "\n")
+	if code, words, _ = strings.Cut(line, " "); enhancedCode.MatchString(code) {
+		return code, words, true
+	}
+	return "", line, false
+}
+
+// codesOf returns an answer's code and enhanced code, such as "550 5.1.1".
+func codesOf(answer *textproto.Error) string {
+	text := fmt.Sprint(answer.Code)
+	if code, _, found := cutCode(answer.Msg); found {
+		text += " " + code
+	}
+	return text
+}
+
+// boundedConn is a connection that ends after a number of bytes.
+type boundedConn struct {
+	net.Conn
+	remaining int
+}
+
+var errTooLong = errors.New("the server sends too much")
+
+func (c *boundedConn) Read(p []byte) (int, error) {
+	if c.remaining <= 0 {
+		return 0, errTooLong
+	}
+	n, err := io.LimitReader(c.Conn, int64(c.remaining)).Read(p)
+	c.remaining -= n
+	return n, err
+}
