@@ -104,6 +104,7 @@ func newFilled(t testing.TB) fixture {
 	must(t, f.ReleaseImage(ctx, ScannerImage{"scanner", "shop", key("base")}, false))
 	must(t, f.RecordDay(ctx, DailyCounts{}, map[string]DailyCounts{"shop": {1, 2, 3, 4, 5, 6}}))
 	must(t, f.Notify(ctx, Notice{Kind: "image", Subject: "a", Content: "b"}))
+	must(t, f.SaveExportStates(ctx, "scanner", "dojo", map[string][]byte{"": []byte("state")}))
 	must(t, f.SaveSessionCode(ctx, SessionCode{Hash: "a", Owner: "b", Sealed: "c", ExpiresAt: f.clock.Now().AddDate(1, 0, 0)}, 1, 1))
 	must(t, f.CheckHealth(ctx)) // saves when the store was open last
 	f.clock.pass(time.Minute)

@@ -141,9 +141,10 @@ func TestViewsUseIndexes(t *testing.T) {
 // TestWorkloadsUseIndexes checks that one workload, and what runs in some namespaces, is read by index.
 func TestWorkloadsUseIndexes(t *testing.T) {
 	f := newStore(t)
-	workload := []any{sql.Named("workloads", `[["shop","Deployment","web"]]`)}
+	workload := []any{sql.Named("workloads", `[["shop","Deployment","web"]]`), sql.Named("scanner", "")}
 	f.requireIndexes(t, selectImagesOfWorkloads, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)")
 	f.requireIndexes(t, selectReportsOfWorkloads, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)", "sqlite_autoindex_external_reports")
+	f.requireIndexes(t, selectWorkloadVersions, []any{sql.Named("scanner", "s"), sql.Named("namespace", ""), sql.Named("kind", ""), sql.Named("name", "")})
 	f.requireUse(t, selectListedIn, []any{
 		sql.Named("every", false), sql.Named("namespaces", "[]"), sql.Named("text", ""), sql.Named("urgency", 0), sql.Named("namespace", ""), sql.Named("kind", ""),
 		sql.Named("name", ""), sql.Named("limit", 1),

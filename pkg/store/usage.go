@@ -430,10 +430,10 @@ const markReleased = `
 
 // Scanners lists the UIDs of the Scanners that the store has records of.
 func (s *Store) Scanners(ctx context.Context) ([]string, error) {
-	return queryRows(ctx, s, "list scanners", `SELECT scanner FROM scanner_images UNION SELECT scanner FROM receivers ORDER BY 1`, nil, scanValue[string])
+	return queryRows(ctx, s, "list scanners", `SELECT scanner FROM scanner_images UNION SELECT scanner FROM receivers UNION SELECT scanner FROM export_states ORDER BY 1`, nil, scanValue[string])
 }
 
-// DeleteScanners deletes all records of these Scanners: the use of images, receivers, announcements and the message log.
+// DeleteScanners deletes all records of these Scanners: the use of images, receivers, announcements, exports and the message log.
 func (s *Store) DeleteScanners(ctx context.Context, scanners []string) error {
 	if len(scanners) == 0 {
 		return nil
@@ -452,8 +452,10 @@ func (s *Store) DeleteScanners(ctx context.Context, scanners []string) error {
 		if err := s.deleteScannerImages(ctx, tx, which, gone); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM announced_sources WHERE `+which, gone); err != nil {
-			return err
+		for _, table := range []string{"announced_sources", "export_states"} {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE `+which, gone); err != nil {
+				return err
+			}
 		}
 		_, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE `+which, gone)
 		return err

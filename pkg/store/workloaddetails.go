@@ -14,6 +14,8 @@ import (
 // WorkloadQuery selects a workload, such as a Deployment.
 type WorkloadQuery struct {
 	Namespace, Kind, Name string
+	// Scanner is the UID of the Scanner whose images count; empty for those of all.
+	Scanner string
 	// Exceptions are in force in the namespace.
 	Exceptions exception.Set
 }
@@ -57,16 +59,18 @@ const (
 		FROM records(@workloads, namespace text, kind text, name text) k
 		NESTED JOIN workloads w ON w.name = k.name AND w.namespace = k.namespace AND w.kind = k.kind
 		NESTED JOIN scanner_images si ON si.id = w.image_id AND si.namespace = w.namespace`
+	ofAskedScanner = `
+		WHERE (@scanner = '' OR si.scanner = @scanner)`
 
-	selectImagesOfWorkloads = `SELECT w.namespace, w.kind, w.name, w.container, substr(w.reference, 1, 512), si.digest, si.platform, si.scanner` + ofWorkloads + `
+	selectImagesOfWorkloads = `SELECT w.namespace, w.kind, w.name, w.container, substr(w.reference, 1, 512), si.digest, si.platform, si.scanner` + ofWorkloads + ofAskedScanner + `
 		ORDER BY 1, 2, 3, 4, 5, 6, 7, 8`
 
 	selectReportsOfWorkloads = selectWorkloads + runningReach + ofWorkloads + `
-		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine` + ofAskedScanner + `
 		UNION ALL` + selectWorkloads + runningReach + ofWorkloads + `
 		NESTED JOIN announced_sources s ON s.scanner = si.scanner
 		NESTED JOIN external_reports e ON e.namespace = si.namespace AND e.digest = si.digest AND e.source = s.source AND e.platform IN ('', si.platform)
-		NESTED JOIN reports r ON r.id = e.report_id`
+		NESTED JOIN reports r ON r.id = e.report_id` + ofAskedScanner
 )
 
 // ImagesRunBy returns the images that workloads with a name run in some namespaces, without order. kind is in any case; empty for all.
@@ -82,7 +86,7 @@ func (s *Store) ImagesRunBy(ctx context.Context, seen Sight, kind, name string) 
 // Details without images mean that no scanner has an image of such a workload. It returns ErrTooManyCandidates if the images have more than
 // maxPreviewCandidates findings.
 func (s *Store) Workload(ctx context.Context, asked WorkloadQuery, limit int) (details WorkloadDetails, err error) {
-	args := []any{sql.Named("workloads", jsonArray([][3]string{{asked.Namespace, asked.Kind, asked.Name}}))}
+	args := []any{sql.Named("workloads", jsonArray([][3]string{{asked.Namespace, asked.Kind, asked.Name}})), sql.Named("scanner", asked.Scanner)}
 	err = s.read(ctx, "read workload", func(ctx context.Context, q query) error {
 		details = WorkloadDetails{}
 		details.Images, err = collect(ctx, q, selectImagesOfWorkloads, args, func(rows *sql.Rows) (WorkloadImage, error) {

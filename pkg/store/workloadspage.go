@@ -104,7 +104,7 @@ func (page *WorkloadsPage) read(ctx context.Context, q query, s *Store, cursors 
 		page.Workloads[i] = RunningWorkload{Namespace: c.Namespace, Kind: c.Kind, Name: c.Name}
 		keys[i], index[key{c.Namespace, c.Kind, c.Name}] = [3]string{c.Namespace, c.Kind, c.Name}, i
 	}
-	args := []any{sql.Named("workloads", jsonArray(keys))}
+	args := []any{sql.Named("workloads", jsonArray(keys)), sql.Named("scanner", "")}
 	err := eachRow(ctx, q, selectImagesOfWorkloads, args, func(rows *sql.Rows) error {
 		var of key
 		i, err := scanWorkloadImage(rows, &of.namespace, &of.kind, &of.name)

@@ -99,6 +99,9 @@ var contract = []contractTest{
 	{name: "RunsOfTwoEngines", run: suite.testRunsOfTwoEngines},
 	{name: "ResetRepositories", run: suite.testResetRepositories},
 
+	{name: "ExportStates", run: suite.testExportStates},
+	{name: "WorkloadVersions", run: suite.testWorkloadVersions},
+
 	{name: "ExternalReports", run: suite.testExternalReports},
 	{name: "OlderExternalReports", run: suite.testOlderExternalReports},
 	{name: "ExternalReportsOfOthers", run: suite.testExternalReportsOfOthers},

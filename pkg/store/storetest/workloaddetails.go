@@ -54,6 +54,8 @@ func (on suite) testWorkloadDetails(t *testing.T) {
 	equal(t, "with an exception", lines("shop", "Deployment", "web", openssl), []string{
 		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy] by old", zlib, "1 and 1",
 	})
+	ofNobody := store.WorkloadQuery{Namespace: "shop", Kind: "Deployment", Name: "web", Scanner: "another"}
+	equal(t, "of another Scanner", got[store.WorkloadDetails](t)(f.Workload(t.Context(), ofNobody, 10)), store.WorkloadDetails{})
 	openssl.Images = []string{"*/web"}
 	equal(t, "with an exception for one of the images", lines("shop", "Deployment", "web", openssl), []string{
 		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy]", zlib, "2 and 0",
