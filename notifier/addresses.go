@@ -23,6 +23,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
+	"github.com/scanner-operator/scanner-operator/pkg/export"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
@@ -38,10 +39,10 @@ const maxTokenBytes = 1024
 // tokenPattern has no space and no line break, so that a token is one value of a header.
 var tokenPattern = regexp.MustCompile(`^xox[a-z](\.xox[a-z])?-[A-Za-z0-9.-]+$`)
 
-// Keys of a webhook's Secret beside that of its address. They are those of Flux' notification-controller
+// Keys of the Secret of a webhook or a tool beside that of its address. They are those of Flux' notification-controller
 // (https://fluxcd.io/flux/components/notification/providers).
 const (
-	webhookTokenKey   = "token"
+	tokenKey          = "token"
 	webhookHeadersKey = "headers"
 )
 
@@ -129,11 +130,19 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 	if address.Target, problem = a.target(value(ref.SecretKey)); problem != "" {
 		return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidURL, problem}
 	}
-	if ref.Type != announce.ReceiverTypeWebhook {
+	if ref.Type != announce.ReceiverTypeWebhook && ref.Type != export.TypeDefectDojo {
 		return address, nil
 	}
-	if address.Token = value(webhookTokenKey); len(address.Token) > maxTokenBytes {
-		return address, &invalidKey{webhookTokenKey, announce.ReasonInvalidToken, fmt.Sprintf("is longer than %d bytes", maxTokenBytes)}
+	switch address.Token = value(tokenKey); {
+	case len(address.Token) > maxTokenBytes:
+		return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, fmt.Sprintf("is longer than %d bytes", maxTokenBytes)}
+	case ref.Type == announce.ReceiverTypeWebhook:
+	case address.Token == "":
+		return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, "is missing or empty: it holds an API key of the tool"}
+	case !httpguts.ValidHeaderFieldValue(address.Token):
+		return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, "has characters that no API key has"}
+	default:
+		return address, nil
 	}
 	if address.Headers, problem = parseHeaders(data[webhookHeadersKey]); problem != "" {
 		return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, problem}

@@ -129,6 +129,8 @@ type world struct {
 	waited time.Duration
 	// onSleep is called in each wait for the budget, unless it is nil.
 	onSleep func()
+	// exporters are those of the notifier; nil for none.
+	exporters map[string]notifier.Exporter
 }
 
 // newWorld returns a world. A receiver that is not nil replaces the Slack poster.
@@ -175,6 +177,7 @@ func (w *world) start(receivers map[string]notifier.Receiver, hosts ...string) {
 		Callers:   notifier.NewTokenReviews(authentication, managerUser, w.clock),
 		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", must(egress.NewPolicy(hosts))),
 		Receivers: receivers,
+		Exporters: w.exporters,
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
 		Metrics:   notifier.NewMetrics(w.registry),
 		Log:       slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -31,6 +31,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/export"
 )
 
 // deliveryTimeout bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
@@ -59,6 +60,8 @@ type Config struct {
 	Addresses Addresses
 	// Receivers by their type in the API.
 	Receivers map[string]Receiver
+	// Exporters by their type in the API.
+	Exporters map[string]Exporter
 	Budget    *Budget
 	// Lease decides whether this notifier sends; nil if it is the only one.
 	Lease   *Lease
@@ -67,7 +70,7 @@ type Config struct {
 	Clock   cache.Clock
 }
 
-// Server serves announce.DeliveryPath and announce.EpochPath. It is safe for concurrent use.
+// Server serves announce.DeliveryPath, export.Path and announce.EpochPath. It is safe for concurrent use.
 type Server struct {
 	Config
 	// delivered has the outcomes of messages that were delivered recently. A restart clears it: a message whose outcome did not reach the manager
@@ -76,6 +79,7 @@ type Server struct {
 	// flights joins concurrent requests for the same message and receiver into one delivery.
 	flights singleflight.Group
 	epochs  epochs
+	exports exportSlots
 }
 
 // New returns a Server.
@@ -87,6 +91,7 @@ func New(c Config) *Server {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+announce.DeliveryPath, s.serveDelivery)
+	mux.HandleFunc("POST "+export.Path, s.serveExport)
 	mux.HandleFunc("PUT "+announce.EpochPath+"{epoch}", s.serveEpoch)
 	return mux
 }
@@ -98,23 +103,37 @@ func (s *Server) serveDelivery(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	delivery, err := s.read(w, r)
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		http.Error(w, fmt.Sprintf("a delivery has at most %d bytes", tooLarge.Limit), http.StatusRequestEntityTooLarge)
-		return
-	}
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		refuseBody(w, err)
 		return
 	}
+	epoch, admitted := s.admitSending(w, r)
+	if admitted {
+		s.answer(w, epoch, s.deliverOnce(r.Context(), delivery, epoch))
+	}
+}
+
+// refuseBody answers a request whose body is not valid.
+func refuseBody(w http.ResponseWriter, err error) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		http.Error(w, fmt.Sprintf("the body has at most %d bytes", tooLarge.Limit), http.StatusRequestEntityTooLarge)
+		return
+	}
+	http.Error(w, err.Error(), http.StatusBadRequest)
+}
+
+// admitSending reports whether this notifier may send for the manager's epoch, and answers the request otherwise.
+func (s *Server) admitSending(w http.ResponseWriter, r *http.Request) (epoch int64, admitted bool) {
 	epoch, err := parseEpoch(cmp.Or(r.Header.Get(announce.EpochHeader), "0"))
 	if err != nil {
 		http.Error(w, announce.EpochHeader+": "+err.Error(), http.StatusBadRequest)
-		return
+		return 0, false
 	}
-	if s.refuseAsStandby(w) || !s.admitEpoch(w, r, epoch) {
-		return
-	}
-	outcome := s.deliverOnce(r.Context(), delivery, epoch)
+	return epoch, !s.refuseAsStandby(w) && s.admitEpoch(w, r, epoch)
+}
+
+// answer answers with an outcome.
+func (s *Server) answer(w http.ResponseWriter, epoch int64, outcome announce.Outcome) {
 	if outcome.Reason == announce.ReasonDeposed {
 		s.refuseEpoch(w, epoch)
 		return
@@ -165,8 +184,6 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 		return d, errors.New("digest.id: want 32 hexadecimal digits")
 	case s.Receivers[ref.Type] == nil:
 		return d, fmt.Errorf("receiver.type: there is no receiver of type %.64q", ref.Type)
-	case len(validation.IsDNS1123Label(ref.Namespace)) > 0:
-		return d, errors.New("receiver.namespace: not the name of a namespace")
 	case (ref.Type == announce.ReceiverTypeEmail) != (ref.Mail != nil):
 		return d, errors.New("receiver.mail: missing, or not for this type of receiver")
 	case ref.Mail != nil && ref.Mail.Validate() != nil:
@@ -175,14 +192,23 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 		return d, errors.New("receiver.channel: not the ID or name of a channel, or not for this type of receiver")
 	case d.Thread != "" && (ref.Channel == "" || !slack.IsTimestamp(d.Thread)):
 		return d, errors.New("thread: not the timestamp of a message, or not for this type of receiver")
-	case ref.Mail != nil && ref.SecretName == "":
-		return d, nil // a server that requires no password
-	case len(validation.IsDNS1123Subdomain(ref.SecretName)) > 0:
-		return d, errors.New("receiver.secretName: not the name of a Secret")
-	case len(validation.IsConfigMapKey(ref.SecretKey)) > 0:
-		return d, errors.New("receiver.secretKey: not the name of a key")
 	}
-	return d, nil
+	return d, checkSecretOf(ref)
+}
+
+// checkSecretOf checks that a receiver names a key of a Secret.
+func checkSecretOf(ref announce.ReceiverRef) error {
+	switch {
+	case len(validation.IsDNS1123Label(ref.Namespace)) > 0:
+		return errors.New("receiver.namespace: not the name of a namespace")
+	case ref.Mail != nil && ref.SecretName == "":
+		return nil // a server that requires no password
+	case len(validation.IsDNS1123Subdomain(ref.SecretName)) > 0:
+		return errors.New("receiver.secretName: not the name of a Secret")
+	case len(validation.IsConfigMapKey(ref.SecretKey)) > 0:
+		return errors.New("receiver.secretKey: not the name of a key")
+	}
+	return nil
 }
 
 // deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress. The outcome has announce.ReasonDeposed if
@@ -216,37 +242,61 @@ func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery, epoch int
 	}
 }
 
-// deliver resolves the address, waits for the budget and posts, unless a higher epoch begins before.
+// deliver posts a message, unless a higher epoch begins before.
 func (s *Server) deliver(ctx context.Context, d announce.Delivery, epoch int64) announce.Outcome {
+	ref := d.Receiver
+	return s.attempt(ctx, epoch, attempt{
+		receiver: ref,
+		// It does not contain the message ID, because a message that waits for long is composed again under another ID.
+		caller: strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, mailOf(ref), d.Message.Scanner}, "\x00"),
+		post: func(ctx context.Context, to receiver.Address) announce.Outcome {
+			return s.Receivers[ref.Type].Post(ctx, to, d)
+		},
+		log: []any{"digest", d.Message.ID, "kind", d.Message.Kind, "scanner", d.Message.Scanner, "channel", ref.Channel},
+	})
+}
+
+// attempt is one attempt to send something to a receiver or a tool.
+type attempt struct {
+	receiver announce.ReceiverRef
+	// caller identifies the Scanner and receiver in the budget's queue.
+	caller string
+	post   func(ctx context.Context, to receiver.Address) announce.Outcome
+	// log are the keys and values that identify what is sent.
+	log []any
+}
+
+// attempt resolves the address, waits for the budget and posts, unless a higher epoch begins before.
+func (s *Server) attempt(ctx context.Context, epoch int64, a attempt) announce.Outcome {
 	start := s.Clock.Now()
-	address, none := s.Addresses.Address(ctx, d.Receiver)
+	address, none := s.Addresses.Address(ctx, a.receiver)
 	if none != nil {
-		return s.recordOutcome(d, start, *none)
+		return s.recordOutcome(a, start, *none)
 	}
 	// An app has a limit for each channel, a webhook has only one channel.
-	budget := address.Key() + "\x00" + d.Receiver.Channel
-	if wait, err := s.Budget.Take(ctx, budget, callerOf(d)); err != nil {
-		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for a slot of the receiver"})
+	budget := address.Key() + "\x00" + a.receiver.Channel
+	if wait, err := s.Budget.Take(ctx, budget, a.caller); err != nil {
+		return s.recordOutcome(a, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for a slot of the receiver"})
 	} else if wait > 0 {
-		return s.recordOutcome(d, start, announce.Outcome{
+		return s.recordOutcome(a, start, announce.Outcome{
 			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
 			Message: "too many messages for this channel at the moment", RetryAfter: wait,
 		})
 	}
 	if !s.epochs.isCurrent(epoch) {
-		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonDeposed, Message: "a newer leader began while the message waited"})
+		return s.recordOutcome(a, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonDeposed, Message: "a newer leader began while the message waited"})
 	}
 	if !s.sends() {
-		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNotifierUnavail, Message: "the notifier lost its Lease while the message waited"})
+		return s.recordOutcome(a, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNotifierUnavail, Message: "the notifier lost its Lease while the message waited"})
 	}
-	outcome := s.Receivers[d.Receiver.Type].Post(ctx, address, d)
-	if outcome.Result == announce.RateLimited {
+	outcome := a.post(ctx, address)
+	if outcome.Result == announce.RateLimited && outcome.Reason != reasonBusy {
 		s.Budget.Pause(budget, outcome.RetryAfter)
 	}
 	for _, secret := range address.Secrets() {
 		outcome.Message = redact(outcome.Message, secret)
 	}
-	return s.recordOutcome(d, start, outcome)
+	return s.recordOutcome(a, start, outcome)
 }
 
 // mailOf identifies the server and the addresses of mails; "" for other types of receivers.
@@ -257,26 +307,19 @@ func mailOf(ref announce.ReceiverRef) string {
 	return fmt.Sprint(*ref.Mail)
 }
 
-// callerOf identifies the Scanner and receiver in the budget's queue. It does not contain the message ID, because a message that waits for
-// long is composed again under another ID.
-func callerOf(d announce.Delivery) string {
-	ref := d.Receiver
-	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, mailOf(ref), d.Message.Scanner}, "\x00")
-}
-
 // recordOutcome logs and counts an outcome, with one log line per attempt.
-func (s *Server) recordOutcome(d announce.Delivery, start time.Time, o announce.Outcome) announce.Outcome {
+func (s *Server) recordOutcome(a attempt, start time.Time, o announce.Outcome) announce.Outcome {
 	if len(o.Message) > announce.MaxMessageBytes {
 		o.Message = strings.ToValidUTF8(o.Message[:announce.MaxMessageBytes], "")
 	}
-	s.Metrics.Delivered(d.Receiver.Type, o, s.Clock.Now().Sub(start))
+	s.Metrics.Delivered(a.receiver.Type, o, s.Clock.Now().Sub(start))
 	level := slog.LevelInfo
 	if o.Result != announce.Delivered && o.Result != announce.RateLimited {
 		level = slog.LevelWarn
 	}
-	s.Log.Log(context.Background(), level, "message handled", "digest", d.Message.ID, "kind", d.Message.Kind,
-		"namespace", d.Receiver.Namespace, "scanner", d.Message.Scanner, "secret", d.Receiver.SecretName, "channel", d.Receiver.Channel,
-		"result", o.Result, "reason", o.Reason, "message", o.Message, "retryAfter", o.RetryAfter.String())
+	s.Log.Log(context.Background(), level, "message handled", append(a.log,
+		"namespace", a.receiver.Namespace, "secret", a.receiver.SecretName,
+		"result", o.Result, "reason", o.Reason, "message", o.Message, "retryAfter", o.RetryAfter.String())...)
 	return o
 }
 

@@ -3,17 +3,24 @@ package notifier
 import (
 	"context"
 
+	"github.com/scanner-operator/scanner-operator/notifier/defectdojo"
 	"github.com/scanner-operator/scanner-operator/notifier/email"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/notifier/teams"
 	"github.com/scanner-operator/scanner-operator/notifier/webhook"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/export"
 )
 
 // Receiver posts a message, once, within its own deadline. The address is secret, and the outcome contains nothing of it.
 type Receiver interface {
 	Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome
+}
+
+// Exporter sends a document to a tool, once, within its own deadline. The address is secret, and the outcome contains nothing of it.
+type Exporter interface {
+	Export(ctx context.Context, to receiver.Address, r export.Request) announce.Outcome
 }
 
 // Network holds the network settings for requests to receivers.
@@ -39,4 +46,9 @@ func NewReceivers(n Network) map[string]Receiver {
 		receivers[kind] = factory(n)
 	}
 	return receivers
+}
+
+// NewExporters returns an exporter for each type of tool, by announce.ReceiverRef.Type.
+func NewExporters(n Network) map[string]Exporter {
+	return map[string]Exporter{export.TypeDefectDojo: defectdojo.NewExporter(n.Network)}
 }

@@ -107,17 +107,17 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	}
 	notifier.RegisterSender(registry, lease)
 	certificate := notifier.SecretCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
+	network := notifier.Network{Network: receiver.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}, SlackAPI: options.SlackAPIURL}
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, policy),
-		Receivers: notifier.NewReceivers(notifier.Network{
-			Network: receiver.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}, SlackAPI: options.SlackAPIURL,
-		}),
-		Budget:  notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
-		Lease:   lease,
-		Metrics: notifier.NewMetrics(registry),
-		Log:     log,
-		Clock:   clock.RealClock{},
+		Receivers: notifier.NewReceivers(network),
+		Exporters: notifier.NewExporters(network),
+		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
+		Lease:     lease,
+		Metrics:   notifier.NewMetrics(registry),
+		Log:       log,
+		Clock:     clock.RealClock{},
 	})
 	go certificate.Run(ctx, notifier.Sleep)
 	log.Info("the notifier starts", "version", version.Version, "commit", version.Commit, "go", runtime.Version(),

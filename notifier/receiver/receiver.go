@@ -16,9 +16,10 @@ import (
 
 // Address is what a receiver's Secret holds: where to send, and with which credentials. All of it is secret.
 type Address struct {
-	// Target is the URL of a webhook.
+	// Target is the URL of a webhook or a tool.
 	Target egress.Target
-	// Token is the bot token of a Slack app, the key that signs the requests to a webhook, or the password of Username; empty for none.
+	// Token is the bot token of a Slack app, the key that signs the requests to a webhook, the API key of a tool, or the password of Username;
+	// empty for none.
 	Token string
 	// Username is the user of a mail server; empty for none.
 	Username string

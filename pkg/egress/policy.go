@@ -111,6 +111,13 @@ type Target struct {
 // URL returns the target's URL, which may be a secret; empty for the zero value.
 func (t Target) URL() string { return t.url }
 
+// Join returns the target for a path below the target's URL. It may have the same addresses.
+func (t Target) Join(path string) Target {
+	// The URL of a target is valid, so that there is no error.
+	t.url, _ = url.JoinPath(t.url, path)
+	return t
+}
+
 // Control is a net.Dialer's Control. It returns an error that matches ErrAddress unless the target may have the address.
 func (t Target) Control(network, address string, c syscall.RawConn) error {
 	if t.control == nil {

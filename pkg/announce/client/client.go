@@ -1,4 +1,4 @@
-// Package client sends messages from the manager to the notifier, and announces the manager's epoch to it.
+// Package client sends messages and exports from the manager to the notifier, and announces the manager's epoch to it.
 //
 // Every attempt ends within its deadline with an outcome, and the outcome is honest: a message that may have been sent is never reported as
 // not sent. The package knows nothing about receivers.
@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/export"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -52,9 +53,11 @@ type Config struct {
 	Epoch func() int64
 	// Deadline bounds one attempt; 0 means the constant Deadline.
 	Deadline time.Duration
+	// ExportDeadline bounds one attempt to export; 0 means export.Deadline.
+	ExportDeadline time.Duration
 }
 
-// Client implements announce.Sender. It is safe for concurrent use.
+// Client implements announce.Sender and export.Sender. It is safe for concurrent use.
 type Client struct {
 	config Config
 	http   *http.Client
@@ -64,6 +67,9 @@ type Client struct {
 func New(config Config) *Client {
 	if config.Deadline == 0 {
 		config.Deadline = Deadline
+	}
+	if config.ExportDeadline == 0 {
+		config.ExportDeadline = export.Deadline
 	}
 	transport := &http.Transport{
 		DialTLSContext: dialer(config.CA),
@@ -105,7 +111,17 @@ func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network
 // Send asks the notifier to deliver a message and waits for the outcome, at most for the deadline. The outcome has announce.ReasonDeposed if
 // the notifier has seen a higher epoch than the manager's; the message was then certainly not sent.
 func (c *Client) Send(ctx context.Context, d announce.Delivery) announce.Outcome {
-	body, err := json.Marshal(d)
+	return c.deliver(ctx, announce.DeliveryPath, d, c.config.Deadline)
+}
+
+// SendExport asks the notifier to send a document to a tool, and waits for the outcome, at most for the deadline of exports. Everything else is as
+// for Send.
+func (c *Client) SendExport(ctx context.Context, r export.Request) announce.Outcome {
+	return c.deliver(ctx, export.Path, r, c.config.ExportDeadline)
+}
+
+func (c *Client) deliver(ctx context.Context, path string, value any, deadline time.Duration) announce.Outcome {
+	body, err := json.Marshal(value)
 	if err != nil {
 		return unavailable(fmt.Errorf("encode the message: %w", err))
 	}
@@ -113,8 +129,8 @@ func (c *Client) Send(ctx context.Context, d announce.Delivery) announce.Outcome
 	if c.config.Epoch != nil {
 		epoch = c.config.Epoch()
 	}
-	answer, err := c.do(ctx, func(ctx context.Context) (*http.Request, error) {
-		request, err := c.request(ctx, http.MethodPost, announce.DeliveryPath, body)
+	answer, err := c.do(ctx, deadline, func(ctx context.Context) (*http.Request, error) {
+		request, err := c.request(ctx, http.MethodPost, path, body)
 		if err == nil && epoch != 0 {
 			request.Header.Set(announce.EpochHeader, strconv.FormatInt(epoch, 10))
 		}
@@ -133,7 +149,7 @@ func (c *Client) Send(ctx context.Context, d announce.Delivery) announce.Outcome
 // even if this one has nothing to send. The error is an announce.DeposedError, which matches announce.ErrDeposed, if the notifier has seen a
 // higher epoch. Retry after any other error. Deliveries need not wait for that, since each one carries the epoch.
 func (c *Client) BeginEpoch(ctx context.Context, epoch int64) error {
-	answer, err := c.do(ctx, func(ctx context.Context) (*http.Request, error) {
+	answer, err := c.do(ctx, c.config.Deadline, func(ctx context.Context) (*http.Request, error) {
 		return c.request(ctx, http.MethodPut, announce.EpochPath+strconv.FormatInt(epoch, 10), nil)
 	})
 	switch deposed := answer.deposed(epoch); {
@@ -159,8 +175,8 @@ type answer struct {
 
 // do sends a request and reads its answer, at most for the deadline. A request that a standby refuses is repeated once, at the notifier that
 // sends.
-func (c *Client) do(ctx context.Context, newRequest func(context.Context) (*http.Request, error)) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
+func (c *Client) do(ctx context.Context, deadline time.Duration, newRequest func(context.Context) (*http.Request, error)) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	first, err := c.doOnce(ctx, newRequest)
 	if err != nil || first.sender == "" {

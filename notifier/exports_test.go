@@ -1,0 +1,295 @@
+package notifier_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/export"
+)
+
+// apiKey must not appear in any output.
+const apiKey = "0123456789abcdefverysecretkey8"
+
+// imported is how DefectDojo answers an import.
+const imported = `{"scan_type":"Generic Findings Import","test":7,"test_id":7,"engagement_id":3,"product_id":2,"statistics":{"after":{}}}`
+
+// exportWorld is a notifier with one DefectDojo.
+type exportWorld struct {
+	*world
+	server *server
+}
+
+// impatientExporter is an exporter whose deadline is short enough for tests.
+type impatientExporter struct{ notifier.Exporter }
+
+func (i impatientExporter) Export(ctx context.Context, to receiver.Address, r export.Request) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return i.Exporter.Export(ctx, to, r)
+}
+
+func newExportWorld(t *testing.T, hosts ...string) *exportWorld {
+	t.Helper()
+	w := &exportWorld{world: newBareWorld(t), server: newServer(t, imported, httptest.NewTLSServer)}
+	w.server.answers(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(rw, imported)
+	})
+	roots := x509.NewCertPool()
+	roots.AddCert(w.server.Certificate())
+	w.exporters = map[string]notifier.Exporter{}
+	for kind, exporter := range notifier.NewExporters(notifier.Network{Network: receiver.Network{Roots: roots}}) {
+		w.exporters[kind] = impatientExporter{exporter}
+	}
+	if len(hosts) == 0 {
+		hosts = []string{strings.TrimPrefix(w.server.URL, "https://")}
+	}
+	w.start(nil, hosts...)
+	w.cluster.set("shop/dojo", map[string]string{"address": w.server.URL + "/verysecretpath5/\n", "token": apiKey + "\n"})
+	return w
+}
+
+func exportRequest() export.Request {
+	return export.Request{
+		Receiver: announce.ReceiverRef{Type: export.TypeDefectDojo, Namespace: "shop", SecretName: "dojo", SecretKey: "address"},
+		Scanner:  "shop/default",
+		Project:  export.Project{ProductType: "Kubernetes", Product: "shop", Engagement: "prod", Test: "Deployment/web (Grype)"},
+		Document: json.RawMessage(`{"name":"Scanner Operator","findings":[]}`),
+	}
+}
+
+// export requests an export as the manager does, and checks that no output shows a secret or a document of the server.
+func (w *exportWorld) export(r export.Request) announce.Outcome {
+	w.t.Helper()
+	outcome := w.manager.SendExport(w.t.Context(), r)
+	for where, text := range map[string]string{"outcome": fmt.Sprint(outcome), "log": w.logs.String(), "metrics": fmt.Sprint(must(w.registry.Gather()))} {
+		for _, secret := range []string{apiKey, "verysecretkey8", "verysecretpath5", managerToken, "<html"} {
+			if strings.Contains(text, secret) {
+				w.t.Errorf("the %s shows %s:\n%s", where, secret, text)
+			}
+		}
+	}
+	return outcome
+}
+
+// TestExport checks the request to DefectDojo (dojo/api_v2/serializers.py: ReImportScanSerializer).
+func TestExport(t *testing.T) {
+	w := newExportWorld(t)
+	if outcome := w.export(exportRequest()); outcome.Result != announce.Delivered {
+		t.Fatalf("%+v, want Delivered", outcome)
+	}
+	got := w.server.got()
+	if len(got) != 1 || got[0].path != "/verysecretpath5/api/v2/reimport-scan/" || got[0].header.Get("Authorization") != "Token "+apiKey {
+		t.Fatalf("requests %+v, want one reimport with the token", got)
+	}
+	_, parameters, err := mime.ParseMediaType(got[0].header.Get("Content-Type"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	form, err := multipart.NewReader(strings.NewReader(string(got[0].body)), parameters["boundary"]).ReadForm(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{
+		"scan_type": {"Generic Findings Import"}, "auto_create_context": {"true"}, "product_type_name": {"Kubernetes"}, "product_name": {"shop"},
+		"engagement_name": {"prod"}, "test_title": {"Deployment/web (Grype)"}, "close_old_findings": {"true"}, "do_not_reactivate": {"false"},
+		"minimum_severity": {"Info"},
+	}
+	if diff := cmp.Diff(want, form.Value); diff != "" {
+		t.Errorf("form (-want +got):\n%s", diff)
+	}
+	files := form.File["file"]
+	if len(files) != 1 || files[0].Filename != "findings.json" {
+		t.Fatalf("files %+v, want findings.json", files)
+	}
+	file := must(files[0].Open())
+	defer file.Close()
+	if content := string(must(io.ReadAll(file))); content != string(exportRequest().Document) {
+		t.Errorf("the file is %s, want the document as it is", content)
+	}
+}
+
+// TestExportOutcomes: what an answer of DefectDojo, or of a proxy before it, means and what it advises.
+func TestExportOutcomes(t *testing.T) {
+	status := func(code int, body string, header ...string) http.HandlerFunc {
+		return func(rw http.ResponseWriter, r *http.Request) {
+			for i := 0; i+1 < len(header); i += 2 {
+				rw.Header().Set(header[i], header[i+1])
+			}
+			rw.WriteHeader(code)
+			// A proxy may repeat whatever the request has.
+			_, _ = io.WriteString(rw, strings.ReplaceAll(body, "$", fmt.Sprintf("<html>%s %v</html>", r.URL, r.Header)))
+		}
+	}
+	refused := announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused}
+	failed := announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed}
+	limited := announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited}
+	lost := announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
+	for name, tt := range map[string]struct {
+		answer http.HandlerFunc
+		want   announce.Outcome
+		after  time.Duration
+		says   string
+	}{
+		"a page of a proxy":      {status(200, "$"), refused, 0, "without the ID of a test"},
+		"another API":            {status(201, `{"id":1}`), refused, 0, "without the ID of a test"},
+		"400":                    {status(400, `["The fetched product has a conflict"]`), refused, 0, "product type"},
+		"401":                    {status(401, `{"detail":"Invalid token."}`), refused, 0, "Invalid token.; check the key token"},
+		"403":                    {status(403, "$"), refused, 0, "needs permission to import scans into the product shop"},
+		"404":                    {status(404, "$"), refused, 0, "without /api/v2"},
+		"413":                    {status(413, "$"), refused, 0, "raise the limit of DefectDojo (DD_SCAN_FILE_MAX_SIZE) or of the proxy"},
+		"429":                    {status(429, "", "Retry-After", "90"), limited, 90 * time.Second, ""},
+		"429 without a time":     {status(429, ""), limited, 30 * time.Second, ""},
+		"500":                    {status(500, "$"), failed, 0, "answers 500"},
+		"503 with a time":        {status(503, "", "Retry-After", "7"), limited, 7 * time.Second, ""},
+		"504":                    {status(504, "$"), failed, 0, "answers 504"},
+		"redirect to HTTP":       {status(301, "", "Location", "http://dojo.example.com"), refused, 0, "redirects are not followed"},
+		"redirect to an address": {status(308, "", "Location", "https://169.254.169.254/"), refused, 0, "redirects are not followed"},
+		"hung":                   {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, lost, 0, "no answer in time"},
+		"cut off":                {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, lost, 0, "lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newExportWorld(t)
+			w.server.answers(tt.answer)
+			got := w.export(exportRequest())
+			if got.Result != tt.want.Result || got.Reason != tt.want.Reason || got.RetryAfter != tt.after || !strings.Contains(got.Message, tt.says) {
+				t.Errorf("%+v, want %s %s after %s with %q", got, tt.want.Result, tt.want.Reason, tt.after, tt.says)
+			}
+			if n := len(w.server.got()); n != 1 {
+				t.Errorf("%d requests, want 1", n)
+			}
+		})
+	}
+}
+
+// TestExportSecrets: what is wrong with a Secret, or with a host, is said without its content, and nothing is sent.
+func TestExportSecrets(t *testing.T) {
+	address := func(w *exportWorld) string { return w.server.URL }
+	for name, tt := range map[string]struct {
+		data   func(w *exportWorld) map[string]string
+		hosts  []string
+		reason string
+		says   string
+	}{
+		"no Secret": {func(*exportWorld) map[string]string { return nil }, nil, announce.ReasonSecretNotFound, "has no key address"},
+		"no token":  {func(w *exportWorld) map[string]string { return map[string]string{"address": address(w)} }, nil, announce.ReasonInvalidToken, "key token of Secret dojo in namespace shop is missing or empty"},
+		"a token with line": {func(w *exportWorld) map[string]string {
+			return map[string]string{"address": address(w), "token": "a\nb"}
+		}, nil, announce.ReasonInvalidToken, "no API key has"},
+		"a long token": {func(w *exportWorld) map[string]string {
+			return map[string]string{"address": address(w), "token": strings.Repeat("a", 2000)}
+		}, nil, announce.ReasonInvalidToken, "longer than"},
+		"no address": {func(*exportWorld) map[string]string { return map[string]string{"token": apiKey} }, nil, announce.ReasonSecretNotFound, "has no key address"},
+		"not allowed": {func(w *exportWorld) map[string]string {
+			return map[string]string{"address": address(w), "token": apiKey}
+		},
+			[]string{"dojo.example.com"}, announce.ReasonInvalidURL, "--allowed-webhook-hosts"},
+		"plain HTTP": {func(w *exportWorld) map[string]string {
+			return map[string]string{"address": strings.Replace(address(w), "https", "http", 1), "token": apiKey}
+		}, nil, announce.ReasonInvalidURL, "is not an https URL"},
+		"an address inside": {func(*exportWorld) map[string]string {
+			return map[string]string{"address": "https://localhost:1", "token": apiKey}
+		}, []string{"localhost:1"}, announce.ReasonInvalidURL, "may not be connected to"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newExportWorld(t, tt.hosts...)
+			w.cluster.set("shop/dojo", tt.data(w))
+			got := w.export(exportRequest())
+			if got.Result != announce.Permanent || got.Reason != tt.reason || !strings.Contains(got.Message, tt.says) {
+				t.Errorf("%+v, want Permanent %s with %q", got, tt.reason, tt.says)
+			}
+			if n := len(w.server.got()); n != 0 {
+				t.Errorf("%d requests, want none", n)
+			}
+		})
+	}
+}
+
+// TestMalformedExports: requests that are not valid are refused before anything is read or sent.
+func TestMalformedExports(t *testing.T) {
+	w := newExportWorld(t)
+	change := func(change func(*export.Request)) string {
+		r := exportRequest()
+		change(&r)
+		return string(must(json.Marshal(r)))
+	}
+	for name, tt := range map[string]struct {
+		token, body string
+		status      int
+	}{
+		"no token":       {"", change(func(*export.Request) {}), 401},
+		"no JSON":        {managerToken, "{", 400},
+		"another type":   {managerToken, change(func(r *export.Request) { r.Receiver.Type = announce.ReceiverTypeSlack }), 400},
+		"no product":     {managerToken, change(func(r *export.Request) { r.Project.Product = "" }), 400},
+		"another Secret": {managerToken, change(func(r *export.Request) { r.Receiver.SecretName = "../other" }), 400},
+		"no document":    {managerToken, strings.Replace(change(func(*export.Request) {}), `"document"`, `"x"`, 1), 400},
+		"a long document": {managerToken, change(func(r *export.Request) {
+			r.Document = json.RawMessage(`"` + strings.Repeat("a", export.MaxRequestBytes) + `"`)
+		}), 413},
+	} {
+		request := must(http.NewRequest(http.MethodPost, w.notifier.URL+export.Path, strings.NewReader(tt.body)))
+		if tt.token != "" {
+			request.Header.Set("Authorization", "Bearer "+tt.token)
+		}
+		response := must(w.notifier.Client().Do(request))
+		_ = response.Body.Close()
+		if response.StatusCode != tt.status {
+			t.Errorf("%s: status %d, want %d", name, response.StatusCode, tt.status)
+		}
+	}
+	if n := len(w.server.got()); n != 0 {
+		t.Errorf("%d requests to DefectDojo, want none", n)
+	}
+}
+
+// TestExportsAtOnce: one tool gets one export at a time, and the notifier handles few. What has to wait is no failure.
+func TestExportsAtOnce(t *testing.T) {
+	w := newExportWorld(t)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	w.server.answers(func(rw http.ResponseWriter, _ *http.Request) {
+		begun <- struct{}{}
+		<-finish
+		rw.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(rw, imported)
+	})
+	first := make(chan announce.Outcome)
+	go func() { first <- w.manager.SendExport(context.Background(), exportRequest()) }()
+	<-begun
+	if second := w.export(exportRequest()); second.Result != announce.RateLimited || second.RetryAfter <= 0 {
+		t.Errorf("an export beside another one: %+v, want RateLimited", second)
+	}
+	finish <- struct{}{}
+	if outcome := <-first; outcome.Result != announce.Delivered {
+		t.Errorf("the first export: %+v, want Delivered", outcome)
+	}
+	go func() { <-begun; finish <- struct{}{} }()
+	if third := w.export(exportRequest()); third.Result != announce.Delivered {
+		t.Errorf("the next export: %+v, want Delivered", third)
+	}
+}
+
+// TestDeposedExport: a manager that was replaced exports nothing.
+func TestDeposedExport(t *testing.T) {
+	w := newExportWorld(t)
+	if err := w.leader(2).BeginEpoch(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.leader(1).SendExport(t.Context(), exportRequest()); got.Reason != announce.ReasonDeposed || len(w.server.got()) != 0 {
+		t.Errorf("%+v and %d requests, want Deposed and none", got, len(w.server.got()))
+	}
+}

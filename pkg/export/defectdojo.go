@@ -1,0 +1,119 @@
+package export
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
+)
+
+// Lengths of DefectDojo's columns (https://github.com/DefectDojo/django-DefectDojo/blob/master/dojo/finding/models.py and dojo/test/models.py).
+const (
+	maxNameBytes      = 255
+	maxTitleBytes     = 511
+	maxComponentBytes = 500
+	maxVersionBytes   = 100
+	maxIDBytes        = 50
+)
+
+// genericFindings is a report in the format "Generic Findings Import"
+// (https://docs.defectdojo.com/supported_tools/parsers/generic_findings_import). DefectDojo refuses a report with a field that it does not know.
+type genericFindings struct {
+	Name     string           `json:"name"`
+	Findings []genericFinding `json:"findings"`
+}
+
+type genericFinding struct {
+	Title            string   `json:"title"`
+	Description      string   `json:"description"`
+	Severity         string   `json:"severity"`
+	VulnerabilityIDs []string `json:"vulnerability_ids,omitempty"`
+	ComponentName    string   `json:"component_name"`
+	ComponentVersion string   `json:"component_version"`
+	KnownExploited   bool     `json:"known_exploited"`
+	FixAvailable     bool     `json:"fix_available"`
+	FixVersion       string   `json:"fix_version,omitempty"`
+	StaticFinding    bool     `json:"static_finding"`
+	UniqueID         string   `json:"unique_id_from_tool"`
+}
+
+// defectDojoSeverities are DefectDojo's names. A severity that is not known does not mean harmless.
+var defectDojoSeverities = map[finding.Severity]string{
+	finding.Critical: "Critical", finding.High: "High", finding.Medium: "Medium", finding.Low: "Low", finding.Negligible: "Info", finding.Unknown: "Medium",
+}
+
+// encodeDefectDojo returns the report for the findings of a workload that no exception suppresses, worst first. Beyond MaxDocumentBytes, it leaves
+// out the least urgent ones. The same findings give the same report, in whatever order they are.
+//
+// By default, DefectDojo identifies a finding of such a report by its title and its description. So these have the workload, which keeps equal
+// findings of two workloads apart, and what announcements call escalated: DefectDojo does not update the severity of a finding that it knows. They
+// have no versions and no advisory, which change while the finding stays the same. The probability of exploitation (EPSS) changes each day and is left
+// out.
+func encodeDefectDojo(p Project, findings []store.WorkloadFinding) ([]byte, error) {
+	report := genericFindings{Name: "Scanner Operator", Findings: []genericFinding{}}
+	size := 1 << 10
+	for _, f := range findings {
+		if f.Exception != nil {
+			continue
+		}
+		made := genericFindingOf(p, f.Finding)
+		encoded, err := json.Marshal(made)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(encoded) + 1; size > MaxDocumentBytes {
+			break
+		}
+		report.Findings = append(report.Findings, made)
+	}
+	slices.SortFunc(report.Findings, func(a, b genericFinding) int {
+		return cmp.Or(cmp.Compare(a.Title, b.Title), cmp.Compare(a.UniqueID, b.UniqueID))
+	})
+	return json.Marshal(report)
+}
+
+func genericFindingOf(p Project, f finding.Finding) genericFinding {
+	severity := f.Severity.String()
+	if f.KnownExploited {
+		severity += ", known exploited"
+	}
+	pkg := f.Package.Name
+	if f.Package.Type != "" {
+		pkg += " (" + f.Package.Type + ")"
+	}
+	made := genericFinding{
+		Title: shorten(fmt.Sprintf("%s in %s", f.ID, pkg), maxTitleBytes), Severity: defectDojoSeverities[f.Severity],
+		Description:   fmt.Sprintf("%s has %s (%s).\n\nWorkload: %s in the namespace %s, cluster %s.", pkg, f.ID, severity, p.Test, p.Product, p.Engagement),
+		ComponentName: text.Truncate(f.Package.Name, maxComponentBytes), ComponentVersion: text.Truncate(f.Package.Version, maxVersionBytes),
+		KnownExploited: f.KnownExploited, FixAvailable: f.Fixable(), StaticFinding: true,
+		UniqueID: sumOf(p.Product, p.Engagement, p.Test, f.ID, f.Package.Type, f.Package.Name),
+	}
+	if f.Fixable() {
+		made.FixVersion = text.Truncate(strings.Join(f.FixVersions, ", "), maxVersionBytes)
+	}
+	if len(f.ID) <= maxIDBytes {
+		made.VulnerabilityIDs = []string{f.ID}
+	}
+	return made
+}
+
+// shorten returns a text of at most limit bytes. Different texts stay different.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return text.Truncate(s, limit-13) + "-" + sumOf(s)[:12]
+}
+
+// sumOf returns the SHA-256 of some texts in hexadecimal digits.
+func sumOf(texts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,355 @@
+// Package export sends the current findings of workloads to other tools, such as DefectDojo.
+//
+// An export is a state and not a change: a tool gets the newest findings of a workload whenever they differ from those that it accepted last, and
+// nothing otherwise. A request that is sent twice, as after a crash between sending and recording, has no further effect. A workload with an image
+// that has no result yet is not sent: a tool would take missing findings for fixed. The package does not decide what a finding or an exception is, and
+// never reads a Secret: the notifier sends (docs/understand/decisions/0036-exports.md).
+package export
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// MaxWorkloads bounds the workloads of an export, and with them the memory of a run and the records in the store.
+	MaxWorkloads = 10_000
+	// maxFindings bounds the findings of a workload, in addition to MaxDocumentBytes.
+	maxFindings = 10_000
+	// maxRun is how long a run sends before it plans again.
+	maxRun = 30 * time.Second
+	// goneAfter is how long a workload must not have been there before its findings are closed. During a rollout or a restore, it can be missing for a
+	// while.
+	goneAfter = time.Hour
+	// The waits after failed attempts. What only the user can change is tried again as often as for a receiver.
+	minBackoff     = time.Minute
+	maxBackoff     = time.Hour
+	permanentRetry = 5 * time.Minute
+)
+
+// Sender sends a Request, once, and returns what became of it.
+type Sender interface {
+	SendExport(ctx context.Context, r Request) announce.Outcome
+}
+
+// Store is the part of the store that an Exporter uses.
+type Store interface {
+	ExportStates(ctx context.Context, scanner, name string) (map[string][]byte, error)
+	SaveExportStates(ctx context.Context, scanner, name string, states map[string][]byte) error
+	WorkloadVersion(ctx context.Context, scanner, namespace, kind, name string) (store.WorkloadVersion, error)
+	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
+	InSnapshot(ctx context.Context, work func(context.Context) error) error
+}
+
+// Settings are a Scanner's settings for one export.
+type Settings struct {
+	// UID is the Scanner's, and Scanner its namespace and name, for the notifier's log. Name is that of the export.
+	UID, Scanner, Name string
+	// Generation is the Scanner's. After a failure, a new one is tried at once.
+	Generation int64
+	Receiver   announce.ReceiverRef
+	// Engine is shown in the names of tests, so that those of two engines stay apart.
+	Engine string
+	// ProductType and Engagement are those of each Project.
+	ProductType, Engagement string
+	// Exceptions are in force now.
+	Exceptions exception.Set
+	// IsCovered reports whether the Scanner is responsible for a namespace. The findings of a workload that has left its coverage stay in the tool.
+	IsCovered func(namespace string) bool
+}
+
+// project returns where the findings of a workload are.
+func (s Settings) project(namespace, kind, name string) Project {
+	return Project{
+		ProductType: s.ProductType, Product: namespace, Engagement: s.Engagement,
+		Test: shorten(fmt.Sprintf("%s/%s (%s)", kind, name, s.Engine), maxNameBytes),
+	}
+}
+
+// versionOf identifies everything that decides what the tool gets about a workload.
+func (s Settings) versionOf(w store.WorkloadVersion) string {
+	return sumOf(w.Version, s.exceptionsIn(w.Namespace).Key(), s.Receiver.SecretName, fmt.Sprint(s.project(w.Namespace, w.Kind, w.Name)))
+}
+
+func (s Settings) exceptionsIn(namespace string) exception.Set {
+	return s.Exceptions.In(map[string]bool{namespace: true})
+}
+
+// Exporter exports the findings of Scanners. It is safe for concurrent use, but not for the same export.
+type Exporter struct {
+	Store  Store
+	Sender Sender
+	Now    func() time.Time
+}
+
+// Result is the result of a run.
+type Result struct {
+	Before, After State
+	// Outcomes are those of the attempts, in order.
+	Outcomes []announce.Outcome
+	// Next is the time of the next run; zero when something changes.
+	Next time.Time
+}
+
+// Run sends what has changed, one workload after the other, until everything is sent, an attempt fails, or maxRun is over. workloads are all of the
+// Scanner. The error is the store's.
+func (e Exporter) Run(ctx context.Context, s Settings, workloads []store.WorkloadVersion) (Result, error) {
+	r := run{Exporter: e, Settings: s, begun: e.Now()}
+	if err := r.load(ctx); err != nil {
+		return Result{}, err
+	}
+	r.result.Before = r.state
+	if r.state.Generation != s.Generation {
+		r.state.Generation, r.state.Failures, r.state.NextAttempt = s.Generation, 0, time.Time{}
+	}
+	queue, err := r.plan(ctx, workloads)
+	if err == nil {
+		err = r.sendAll(ctx, queue)
+	}
+	r.result.After = r.state
+	if r.result.After != r.result.Before {
+		err = errors.Join(err, r.save(ctx, "", r.state))
+	}
+	return r.result, err
+}
+
+// run is one run of one export.
+type run struct {
+	Exporter
+	Settings
+	begun  time.Time
+	state  State
+	items  map[string]item
+	result Result
+}
+
+func (r *run) load(ctx context.Context) error {
+	stored, err := r.Store.ExportStates(ctx, r.UID, r.Name)
+	if err != nil {
+		return err
+	}
+	if r.state, err = ParseState(stored[""]); err != nil {
+		return err
+	}
+	delete(stored, "")
+	r.items = make(map[string]item, len(stored))
+	for key, data := range stored {
+		if r.items[key], err = parse[item](data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// task is a workload whose findings are to be sent, or closed if it has gone.
+type task struct {
+	key  string
+	item item
+	gone bool
+}
+
+// plan compares the workloads with what the tool has, and returns what is to be sent. A workload whose attempt is longest ago comes first, so that
+// one that the tool refuses delays no other.
+func (r *run) plan(ctx context.Context, workloads []store.WorkloadVersion) (queue []task, err error) {
+	changed, seen, total := map[string][]byte{}, make(map[string]bool, len(workloads)), len(r.items)
+	r.state.Workloads, r.state.Pending, r.state.Waiting, r.state.Omitted = 0, 0, 0, 0
+	for _, w := range workloads {
+		key := sumOf(w.Namespace, w.Kind, w.Name)
+		known, isKnown := r.items[key]
+		seen[key] = true
+		if !known.MissingSince.IsZero() {
+			known.MissingSince = time.Time{}
+			if changed[key], err = json.Marshal(known); err != nil {
+				return nil, err
+			}
+		}
+		switch {
+		case w.Ended:
+		case w.Pending > 0:
+			r.state.Waiting++
+		case isKnown && known.Version == r.versionOf(w):
+			r.state.Workloads++
+		case !isKnown && total >= MaxWorkloads:
+			r.state.Omitted++
+		default:
+			if !isKnown {
+				known, total = item{Namespace: w.Namespace, Kind: w.Kind, Name: w.Name}, total+1
+			}
+			queue = append(queue, task{key: key, item: known})
+		}
+	}
+	for key, known := range r.items {
+		if seen[key] {
+			continue
+		}
+		switch {
+		case !r.IsCovered(known.Namespace), known.Content == "":
+			changed[key] = nil
+		case known.MissingSince.IsZero():
+			known.MissingSince = r.begun
+			if changed[key], err = json.Marshal(known); err != nil {
+				return nil, err
+			}
+			r.next(known.MissingSince.Add(goneAfter))
+		case r.begun.Sub(known.MissingSince) < goneAfter:
+			r.next(known.MissingSince.Add(goneAfter))
+		default:
+			queue = append(queue, task{key: key, item: known, gone: true})
+		}
+	}
+	slices.SortFunc(queue, func(a, b task) int {
+		return cmp.Or(a.item.Attempted.Compare(b.item.Attempted), cmp.Compare(a.key, b.key))
+	})
+	r.state.Pending = len(queue)
+	if len(changed) > 0 {
+		err = r.Store.SaveExportStates(ctx, r.UID, r.Name, changed)
+	}
+	return queue, err
+}
+
+// next sets the time of the next run, unless it is earlier already.
+func (r *run) next(at time.Time) {
+	if r.result.Next.IsZero() || at.Before(r.result.Next) {
+		r.result.Next = at
+	}
+}
+
+// sendAll works through the queue.
+func (r *run) sendAll(ctx context.Context, queue []task) error {
+	if len(queue) == 0 {
+		r.state.LastError, r.state.Failures, r.state.NextAttempt = nil, 0, time.Time{}
+		return nil
+	}
+	for _, t := range queue {
+		switch now := r.Now(); {
+		case now.Before(r.state.NextAttempt):
+			r.next(r.state.NextAttempt)
+			return nil
+		case now.Sub(r.begun) >= maxRun, ctx.Err() != nil:
+			r.next(now)
+			return nil
+		}
+		if err := r.send(ctx, t); err != nil {
+			return err
+		}
+	}
+	switch now := r.Now(); {
+	case now.Before(r.state.NextAttempt):
+		r.next(r.state.NextAttempt)
+	case r.state.Pending > 0:
+		r.next(now.Add(minBackoff))
+	}
+	return nil
+}
+
+// send sends one workload, unless the tool has its findings already, and records the outcome.
+func (r *run) send(ctx context.Context, t task) error {
+	request, version, err := r.compose(ctx, t)
+	switch {
+	case errors.Is(err, errNotReady):
+		return nil //nolint:nilerr // the workload stays pending, and a later run looks again
+	case errors.Is(err, store.ErrTooManyCandidates):
+		return r.record(ctx, t, announce.Outcome{
+			Result: announce.Permanent, Reason: ReasonTooManyFindings,
+			Message: fmt.Sprintf("%s in the namespace %s has more findings than an export can have", t.item.Kind+" "+t.item.Name, t.item.Namespace),
+		})
+	case err != nil:
+		return err
+	}
+	content := sumOf(string(request.Document), fmt.Sprint(request.Project), request.Receiver.SecretName)
+	if content == t.item.Content {
+		t.item.Version = version
+		return r.done(ctx, t)
+	}
+	outcome := r.Sender.SendExport(ctx, request)
+	r.result.Outcomes = append(r.result.Outcomes, outcome)
+	if outcome.Result == announce.Delivered {
+		t.item.Version, t.item.Content, t.item.Project, t.item.Attempted = version, content, request.Project, r.Now()
+		r.state.LastSuccess, r.state.LastError, r.state.Failures, r.state.NextAttempt = r.Now(), nil, 0, time.Time{}
+		return r.done(ctx, t)
+	}
+	return r.record(ctx, t, outcome)
+}
+
+// done records that the tool has the findings of a workload. Nothing is kept of one that has gone.
+func (r *run) done(ctx context.Context, t task) error {
+	r.state.Pending--
+	if t.gone {
+		return r.Store.SaveExportStates(ctx, r.UID, r.Name, map[string][]byte{t.key: nil})
+	}
+	r.state.Workloads++
+	return r.save(ctx, t.key, t.item)
+}
+
+// record records an attempt that did not succeed, and when the next one is due.
+func (r *run) record(ctx context.Context, t task, outcome announce.Outcome) error {
+	now := r.Now()
+	if outcome.Result == announce.RateLimited {
+		r.state.NextAttempt = now.Add(max(outcome.RetryAfter, time.Second))
+		return nil
+	}
+	r.state.Failures++
+	wait := backoff.After(r.state.Failures, minBackoff, maxBackoff)
+	if outcome.Result == announce.Permanent {
+		wait = min(wait, permanentRetry)
+	}
+	r.state.NextAttempt = now.Add(wait)
+	r.state.LastError = &announce.DeliveryError{Reason: outcome.Reason, Message: outcome.Message, At: now}
+	if outcome.Reason == announce.ReasonDeposed {
+		return nil // another manager leads, and writes the records
+	}
+	t.item.Attempted = now
+	return r.save(ctx, t.key, t.item)
+}
+
+// errNotReady means that the workload is not there, is there again, or has an image without a result, other than when the run was planned.
+var errNotReady = errors.New("the workload has changed")
+
+// compose reads the findings of a workload and returns the request, with what identifies them.
+func (r *run) compose(ctx context.Context, t task) (request Request, version string, err error) {
+	var details store.WorkloadDetails
+	i := t.item
+	err = r.Store.InSnapshot(ctx, func(ctx context.Context) error {
+		w, err := r.Store.WorkloadVersion(ctx, r.UID, i.Namespace, i.Kind, i.Name)
+		switch isThere := !errors.Is(err, store.ErrNotFound); {
+		case isThere && err != nil:
+			return err
+		case isThere == t.gone, isThere && (w.Ended || w.Pending > 0):
+			return errNotReady
+		case t.gone:
+			return nil
+		}
+		version = r.versionOf(w)
+		details, err = r.Store.Workload(ctx, store.WorkloadQuery{
+			Namespace: i.Namespace, Kind: i.Kind, Name: i.Name, Scanner: r.UID, Exceptions: r.exceptionsIn(i.Namespace),
+		}, maxFindings)
+		return err
+	})
+	if err != nil {
+		return Request{}, "", err
+	}
+	project := r.project(i.Namespace, i.Kind, i.Name)
+	if t.gone {
+		project = i.Project
+	}
+	document, err := encodeDefectDojo(project, details.Findings)
+	return Request{Receiver: r.Receiver, Scanner: r.Scanner, Project: project, Document: document}, version, err
+}
+
+func (r *run) save(ctx context.Context, key string, value any) error {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return r.Store.SaveExportStates(ctx, r.UID, r.Name, map[string][]byte{key: encoded})
+}

@@ -1,0 +1,47 @@
+package export
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+)
+
+// Request asks the notifier to send a document to a tool. It references the Secret with the tool's address and token, and never holds its content.
+type Request struct {
+	// Receiver has one of the types of this package. Its key is that of the address.
+	Receiver announce.ReceiverRef `json:"receiver"`
+	// Scanner is the namespace and the name of the Scanner, or the name of the ClusterScanner.
+	Scanner string  `json:"scanner"`
+	Project Project `json:"project"`
+	// Document is JSON in the tool's format, of at most MaxDocumentBytes.
+	Document json.RawMessage `json:"document"`
+}
+
+// Project is where a tool keeps the findings of one workload. Each text has at most maxNameBytes.
+type Project struct {
+	// ProductType is that of a product that does not exist yet.
+	ProductType string `json:"productType"`
+	// Product is the namespace, Engagement the cluster, and Test the workload.
+	Product    string `json:"product"`
+	Engagement string `json:"engagement"`
+	Test       string `json:"test"`
+}
+
+// TypeDefectDojo is the type of a receiver that is a DefectDojo.
+const TypeDefectDojo = "defectDojo"
+
+// Path is the notifier's endpoint for a Request as JSON, with POST. Answers and headers are those of announce.DeliveryPath. A Request has no ID:
+// it may be sent again, since a tool that gets the same document twice has the same findings.
+const Path = "/v1/exports"
+
+// Bounds of requests.
+const (
+	// MaxDocumentBytes bounds a document, and MaxRequestBytes the body of a Request.
+	MaxDocumentBytes = 4 << 20
+	MaxRequestBytes  = MaxDocumentBytes + 64<<10
+	// ToolTimeout bounds a request to a tool. DefectDojo answers when it has imported all findings.
+	ToolTimeout = 2 * time.Minute
+	// Deadline bounds the manager's request, so that the notifier's answer normally arrives.
+	Deadline = ToolTimeout + 15*time.Second
+)

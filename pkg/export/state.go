@@ -1,0 +1,77 @@
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
+)
+
+// State is what the store keeps of an export as a whole.
+type State struct {
+	// Workloads are those whose present findings the tool has. Pending are those whose findings wait to be sent. Waiting are those with an image
+	// that has no result yet, of which nothing new is sent. Omitted are those above MaxWorkloads, which are not exported.
+	Workloads int `json:"workloads,omitempty"`
+	Pending   int `json:"pending,omitempty"`
+	Waiting   int `json:"waiting,omitempty"`
+	Omitted   int `json:"omitted,omitempty"`
+	// LastSuccess is when the tool last accepted findings.
+	LastSuccess time.Time `json:"lastSuccess,omitzero"`
+	// NextAttempt is the earliest time of the next attempt; zero if there is nothing to wait for.
+	NextAttempt time.Time `json:"nextAttempt,omitzero"`
+	// Failures is the number of failed attempts in a row. A rate limited attempt is no failure.
+	Failures int `json:"failures,omitempty"`
+	// Generation is the Scanner's at the last run. A new one ends the wait for NextAttempt.
+	Generation int64 `json:"generation,omitempty"`
+	// LastError describes the last attempt if it failed; nil after a success.
+	LastError *announce.DeliveryError `json:"lastError,omitempty"`
+}
+
+// Problem describes what is wrong with the export: one word, and a text for people of at most announce.MaxMessageBytes. Both are empty if nothing is.
+func (s State) Problem() (reason, message string) {
+	switch {
+	case s.LastError != nil:
+		return s.LastError.Reason, text.Truncate(s.LastError.Message, announce.MaxMessageBytes)
+	case s.Omitted > 0:
+		return ReasonTooManyWorkloads, fmt.Sprintf("%s are not exported: an export has at most %d. Use a Scanner for each namespace, or one ClusterScanner for each group of namespaces",
+			announce.Pluralize(s.Omitted, "workload"), MaxWorkloads)
+	}
+	return "", ""
+}
+
+// Reasons of problems, in addition to those of announce.Outcome.
+const (
+	ReasonTooManyWorkloads = "TooManyWorkloads"
+	ReasonTooManyFindings  = "TooManyFindings" // a workload has more findings than the operator reads at once
+)
+
+// ParseState decodes a stored state. Empty data gives the zero State.
+func ParseState(data []byte) (State, error) { return parse[State](data) }
+
+// item is what the store keeps of a workload.
+type item struct {
+	Namespace string `json:"namespace"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	// Version identifies the findings that the tool has, by where they come from, and Content by what was sent. Both are empty if the tool has none.
+	Version string `json:"version,omitempty"`
+	Content string `json:"content,omitempty"`
+	// Project is where the tool has them.
+	Project Project `json:"project,omitzero"`
+	// Attempted is when they were last sent, with or without success.
+	Attempted time.Time `json:"attempted,omitzero"`
+	// MissingSince is since when the workload is not there; zero while it is.
+	MissingSince time.Time `json:"missingSince,omitzero"`
+}
+
+func parse[T any](data []byte) (value T, err error) {
+	if len(data) == 0 {
+		return value, nil
+	}
+	if err := json.Unmarshal(data, &value); err != nil {
+		return value, fmt.Errorf("stored state of an export: %w", err)
+	}
+	return value, nil
+}
