@@ -251,6 +251,17 @@ func (p *testEnv) installGatewayAPI() {
 	p.must(err)
 }
 
+// dojo returns the settings of an export to DefectDojo with some changes; nil removes a field.
+func dojo(change spec) spec {
+	settings := spec{"secretRef": spec{"name": "dojo"}, "engagement": "prod"}
+	for name, value := range change {
+		if settings[name] = value; value == nil {
+			delete(settings, name)
+		}
+	}
+	return settings
+}
+
 // TestScannerRejected: the API server rejects each mistake with a message that names the field.
 func TestScannerRejected(t *testing.T) {
 	p := newUnattendedEnv(t)
@@ -295,6 +306,12 @@ func TestScannerRejected(t *testing.T) {
 		"a glob that is too long":       {with(spec{"images": spec{"exclude": []any{repeatToLength("*", 513)}}}), []string{"spec.images.exclude[0]", "512"}},
 		"too many receivers":            {with(spec{"notifications": receivers}), []string{"spec.notifications", "16"}},
 		"a receiver twice":              {with(spec{"notifications": []any{receivers[0], receivers[0]}}), []string{"spec.notifications[1]", "Duplicate value"}},
+		"an export of no kind":          {spec{"exports": []spec{{"name": "a"}}}, []string{"spec.exports[0]", "an export needs defectDojo"}},
+		"an export with a bad name":     {spec{"exports": []spec{{"name": "A b", "defectDojo": dojo(nil)}}}, []string{"spec.exports[0].name", "should match"}},
+		"an export without a cluster":   {spec{"exports": []spec{{"name": "a", "defectDojo": dojo(spec{"engagement": nil})}}}, []string{"spec.exports[0].defectDojo.engagement", "Required value"}},
+		"a cluster of two lines":        {spec{"exports": []spec{{"name": "a", "defectDojo": dojo(spec{"engagement": "a\nb"})}}}, []string{"spec.exports[0].defectDojo.engagement", "control characters"}},
+		"a product type, too long":      {spec{"exports": []spec{{"name": "a", "defectDojo": dojo(spec{"productType": repeatToLength("n", 64)})}}}, []string{"spec.exports[0].defectDojo.productType", "63"}},
+		"an export in no Secret":        {spec{"exports": []spec{{"name": "a", "defectDojo": dojo(spec{"secretRef": nil})}}}, []string{"spec.exports[0].defectDojo.secretRef", "Required value"}},
 		"a receiver without a name":     {receiver(spec{"name": nil}), []string{"spec.notifications[0].name", "Required value"}},
 		"a receiver with a bad name":    {receiver(spec{"name": "Team A"}), []string{"spec.notifications[0].name", "should match"}},
 		"a receiver, name too long":     {receiver(spec{"name": repeatToLength("n", 64)}), []string{"spec.notifications[0].name", "63"}},

@@ -154,6 +154,9 @@ func shrinkStatusToFit(o v1alpha1.GenericScanner) {
 			receiver := &status.Receivers[i]
 			receiver.LastMessage, receiver.LastError = truncate(receiver.LastMessage, limit), truncate(receiver.LastError, limit)
 		}
+		for i := range status.Exports {
+			status.Exports[i].LastError = truncate(status.Exports[i].LastError, limit)
+		}
 		shortenMessages(status.Conditions, limit)
 	}
 	for sizeOfStatus(status) > maxClusterStatusBytes && dropLast(&status.TopNamespaces, 0) {
@@ -172,7 +175,11 @@ func shrinkStatusToFit(o v1alpha1.GenericScanner) {
 		}
 	}, conditions)
 	dropWhile(func(i int) { status.Receivers[receivers-1-i].LastError = "" }, receivers)
+	dropWhile(func(i int) { status.Exports[len(status.Exports)-1-i].LastError = "" }, len(status.Exports))
 	dropWhile(func(i int) { status.Conditions[conditions-1-i].Message = "" }, conditions)
+	for sizeOfStatus(status) > maxClusterStatusBytes && dropLast(&status.Exports, 0) { // the condition Exported stays
+		continue
+	}
 	dropWhile(func(i int) { status.Conditions[conditions-1-i].ObservedGeneration = 0 }, conditions) // the status has it, too
 }
 

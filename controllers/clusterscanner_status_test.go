@@ -24,10 +24,16 @@ func fullClusterStatus(char string) (status v1alpha1.ClusterScannerStatus) {
 			LastDeliveryTime: ptr.To(metav1.NewTime(noon)),
 		})
 	}
+	for n := range 4 {
+		status.Exports = append(status.Exports, v1alpha1.ExportStatus{
+			Name: fmt.Sprintf("%063d", n), LastError: repeatToLength(char, 1024), Workloads: math.MaxInt32, Pending: math.MaxInt32, Waiting: math.MaxInt32,
+			LastSuccessTime: ptr.To(metav1.NewTime(noon)),
+		})
+	}
 	for _, kind := range []string{ // Reconciling and Stalled exclude each other
 		v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionBackendAvailable, v1alpha1.ConditionStoreDurable,
-		v1alpha1.ConditionNotificationsDelivered, v1alpha1.ConditionOverlap, v1alpha1.ConditionNamespacesNotWatched, v1alpha1.ConditionNamespacesUnknown,
-		v1alpha1.ConditionReportsNotWritten,
+		v1alpha1.ConditionNotificationsDelivered, v1alpha1.ConditionExported, v1alpha1.ConditionOverlap, v1alpha1.ConditionNamespacesNotWatched,
+		v1alpha1.ConditionNamespacesUnknown, v1alpha1.ConditionReportsNotWritten,
 	} {
 		status.Conditions = append(status.Conditions, metav1.Condition{
 			Type: kind, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonExcludedNamespaceUnknown, Message: repeatToLength(char, 512),

@@ -25,6 +25,7 @@ import (
 type Metrics struct {
 	failures   *prometheus.CounterVec
 	deliveries *prometheus.CounterVec
+	exports    *prometheus.CounterVec
 
 	mu       sync.Mutex
 	scanners map[types.NamespacedName][]prometheus.Metric
@@ -40,6 +41,9 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		}, []string{"reason"}),
 		deliveries: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_deliveries_total", Help: "Attempts to deliver a message to a receiver, by result and reason (docs/use/troubleshooting.md).",
+		}, []string{"result", "reason"}),
+		exports: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_exports_total", Help: "Attempts to send the findings of a workload to another tool, by result and reason (docs/integrate/exports-tools.md).",
 		}, []string{"result", "reason"}),
 		scanners: map[types.NamespacedName][]prometheus.Metric{},
 		images:   imageMetrics{ofScanner: map[types.NamespacedName]scannerImages{}},
@@ -83,6 +87,8 @@ var (
 		"scanner_namespace", "scanner", "state")
 	pendingGauge = newGaugeDesc("scanner_operator_pending_announcements", "Findings that wait for the next message to a Scanner's receivers.",
 		"scanner_namespace", "scanner")
+	exportedGauge = newGaugeDesc("scanner_operator_exported_workloads", "Workloads by what the tools of a Scanner's exports have of them (current, pending, waiting).",
+		"scanner_namespace", "scanner", "state")
 )
 
 func newGaugeDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -93,7 +99,7 @@ func newGaugeDesc(name, help string, labels ...string) *prometheus.Desc {
 func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		imagesGauge, failedGauge, recentGauge, findingsGauge, fixableGauge, exploitedGauge, suppressedGauge, conditionGauge,
-		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, pendingGauge,
+		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, pendingGauge, exportedGauge,
 		imageFindingsGauge, imageFixableGauge, imageExploitedGauge, imagesOmittedGauge,
 	} {
 		into <- desc
@@ -124,6 +130,7 @@ func (m *Metrics) setScanner(s *scannerScope) {
 	g.findings()
 	g.data(s.backend)
 	g.receivers()
+	g.exports()
 	for _, condition := range s.scanner.ScannerStatus().Conditions {
 		g.add(conditionGauge, truth[condition.Status], condition.Type)
 	}
@@ -239,6 +246,21 @@ func (g *gauges) receivers() {
 	g.add(pendingGauge, float64(pending))
 }
 
+// exports adds nothing for a Scanner without exports.
+func (g *gauges) exports() {
+	all := g.scanner.ScannerStatus().Exports
+	if len(all) == 0 {
+		return
+	}
+	var current, pending, waiting int32
+	for _, one := range all {
+		current, pending, waiting = current+one.Workloads, pending+one.Pending, waiting+one.Waiting
+	}
+	g.add(exportedGauge, float64(current), "current")
+	g.add(exportedGauge, float64(pending), "pending")
+	g.add(exportedGauge, float64(waiting), "waiting")
+}
+
 // countFailure counts a failed attempt to scan an image.
 func (m *Metrics) countFailure(reason string) {
 	if m != nil {
@@ -250,6 +272,13 @@ func (m *Metrics) countFailure(reason string) {
 func (m *Metrics) countDelivery(o *announce.Outcome) {
 	if m != nil {
 		m.deliveries.WithLabelValues(string(o.Result), o.Reason).Inc()
+	}
+}
+
+// countExport counts an attempt to send the findings of a workload to another tool.
+func (m *Metrics) countExport(o announce.Outcome) {
+	if m != nil {
+		m.exports.WithLabelValues(string(o.Result), o.Reason).Inc()
 	}
 }
 

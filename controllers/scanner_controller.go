@@ -50,6 +50,7 @@ type scannerStore interface {
 	DataAnomaly(ctx context.Context, scanner, engine string) (*store.DataAnomaly, error)
 	SetAnnouncedSources(ctx context.Context, scanner string, sources []string) error
 	receiverStore
+	exportStore
 	totalsStore
 }
 

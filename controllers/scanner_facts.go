@@ -9,6 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/export"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -27,6 +28,8 @@ type scannerFacts struct {
 	namespaceTotals map[string]store.Totals
 	// receivers has the state of each destination by name.
 	receivers map[string]announce.State
+	// exports has the state of each export by name.
+	exports map[string]export.State
 	// engine is the condition BackendAvailable, without a time except one that is kept. data is the engine's vulnerability data; nil while the
 	// engine is unavailable.
 	engine metav1.Condition
@@ -57,6 +60,9 @@ func (r *ScannerReconciler) readFacts(ctx context.Context, scanner v1alpha1.Gene
 	}
 	f.totals, f.namespaceTotals = &totals, namespaceTotals
 	if f.receivers, err = receiverStates(ctx, r.Store, scanner, destinationsOf(scanner, f.coverage.Namespaces)); err != nil {
+		return f, err
+	}
+	if f.exports, err = exportStates(ctx, r.Store, scanner); err != nil {
 		return f, err
 	}
 	if f.engine, f.data, err = engineCondition(ctx, scanner, engine); err == nil && f.data != nil {

@@ -14,6 +14,8 @@ const (
 	ConditionBackendAvailable = "BackendAvailable"
 	// ConditionNotificationsDelivered is false when a message to a receiver of a Scanner could not be delivered.
 	ConditionNotificationsDelivered = "NotificationsDelivered"
+	// ConditionExported is false when findings could not be exported. It is present only on a Scanner with exports.
+	ConditionExported = "Exported"
 	// ConditionOverlap is true while other ClusterScanners with the same engine cover namespaces of a ClusterScanner as well, so that findings there
 	// are announced twice. ConditionOverlap, ConditionNamespacesNotWatched and ConditionNamespacesUnknown are present only while they are true.
 	ConditionOverlap = "Overlap"
@@ -48,6 +50,9 @@ const (
 	ReasonDeliveryFailed      = "DeliveryFailed"            // a message could not be delivered
 	ReasonInvalidTime         = "InvalidTime"               // a receiver's quiet hours or schedule have a time or a time zone that does not exist
 	ReasonNoReceivers         = "NoReceivers"               // spec.notifications is empty
+	ReasonExported            = "Exported"                  // all tools have the present findings
+	ReasonExportPending       = "ExportPending"             // findings wait to be sent to a tool
+	ReasonExportFailed        = "ExportFailed"              // findings could not be exported
 	ReasonVolumeMounted       = "VolumeMounted"             // the store is on a volume that outlives the pod
 	ReasonDatabaseServer      = "DatabaseServer"            // the store is on a database server
 	ReasonEphemeralVolume     = "EphemeralVolume"           // the store is lost with the pod

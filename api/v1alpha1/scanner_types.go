@@ -45,7 +45,14 @@ type ScanSettings struct {
 	// +optional
 	ExternalReports ExternalReports `json:"externalReports,omitzero"`
 
-	// suspend stops all new work and all messages of this scanner. Existing results stay.
+	// exports send the current findings of each workload to other tools. Each export is independent of the others, and of notifications.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Exports []Export `json:"exports,omitempty"`
+
+	// suspend stops all new work, all messages and all exports of this scanner. Existing results stay.
 	// +kubebuilder:default=false
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
@@ -563,6 +570,46 @@ const (
 	EmailWithoutTLS  EmailTLS = "None"
 )
 
+// Export is a tool that gets the current findings of each workload.
+// +kubebuilder:validation:XValidation:rule="has(self.defectDojo)",message="an export needs defectDojo"
+type Export struct {
+	// name identifies the export within the Scanner. The operator records under this name what the tool has: under another name, everything is
+	// sent again.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Name string `json:"name,omitempty"`
+
+	// defectDojo sends findings to a DefectDojo.
+	// +optional
+	DefectDojo *DefectDojoExport `json:"defectDojo,omitempty"`
+}
+
+// DefectDojoExport sends the findings of each workload to a test of its own: the product is the namespace, the engagement the cluster.
+type DefectDojoExport struct {
+	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its key "address" holds the https URL of
+	// DefectDojo, whose host the administrator allows. Its key "token" holds an API v2 key. The notifier needs permission to read this one Secret.
+	// +required
+	SecretRef SecretReference `json:"secretRef,omitzero"`
+
+	// engagement is the name of the engagement in each product, such as the name of this cluster. Each cluster needs another one: an import closes
+	// the findings of the same workload that it does not have.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not have control characters"
+	// +required
+	Engagement string `json:"engagement,omitempty"`
+
+	// productType is the product type of a product that does not exist yet. A product that exists must have this type.
+	// +kubebuilder:default=Kubernetes
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not have control characters"
+	// +optional
+	ProductType string `json:"productType,omitempty"`
+}
+
 // SecretKeyReference names one key of a Secret in the same namespace.
 type SecretKeyReference struct {
 	// name of the Secret.
@@ -582,7 +629,7 @@ type SecretKeyReference struct {
 
 // ScannerStatus is the observed state of a Scanner.
 type ScannerStatus struct {
-	// conditions: Ready, Reconciling, Stalled, BackendAvailable, NotificationsDelivered, StoreDurable.
+	// conditions: Ready, Reconciling, Stalled, BackendAvailable, NotificationsDelivered, Exported, StoreDurable.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -620,6 +667,12 @@ type ScannerStatus struct {
 	// +listMapKey=name
 	// +optional
 	Receivers []ReceiverStatus `json:"receivers,omitempty"`
+
+	// exports is the state of each export.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Exports []ExportStatus `json:"exports,omitempty"`
 }
 
 // ImageCounts counts images by state: total = scanned + pending + failed + excluded.
@@ -702,6 +755,29 @@ type ReceiverStatus struct {
 	// +optional
 	Pending int32 `json:"pending,omitempty"`
 	// lastError is the last error of a delivery, from the receiver or the notifier. Empty after a success.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	LastError string `json:"lastError,omitempty"`
+}
+
+// ExportStatus is the state of one export.
+type ExportStatus struct {
+	// name of the export.
+	// +required
+	Name string `json:"name,omitempty"`
+	// lastSuccessTime is when the tool last accepted findings.
+	// +optional
+	LastSuccessTime *metav1.Time `json:"lastSuccessTime,omitempty"`
+	// workloads is the number of workloads whose present findings the tool has.
+	// +optional
+	Workloads int32 `json:"workloads,omitempty"`
+	// pending is the number of workloads whose findings wait to be sent.
+	// +optional
+	Pending int32 `json:"pending,omitempty"`
+	// waiting is the number of workloads with an image that has no result yet. The tool keeps what it has of them.
+	// +optional
+	Waiting int32 `json:"waiting,omitempty"`
+	// lastError is the last error, from the tool or the notifier. Empty after a success.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	LastError string `json:"lastError,omitempty"`

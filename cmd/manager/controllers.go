@@ -43,6 +43,10 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err := op.manager.Add(op.periodic(op.options.SweepInterval, "receivers", "Forgetting receivers that have gone", notifications.SweepReceivers)); err != nil {
 		return err
 	}
+	exports := op.exports(images)
+	if err := op.manager.Add(op.periodic(op.options.SweepInterval, "exports", "Forgetting exports that have gone", exports.SweepExports)); err != nil {
+		return err
+	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		Exceptions: exceptions, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics, Random: mathrand.Float64,
@@ -55,6 +59,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 		imageScans,
 		scanners,
 		notifications,
+		exports,
 		&controllers.ExceptionReconciler{
 			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Suppressed: suppressionCounts, Wakeups: op.wakeups, Permissions: op.permissions,
 			Inventory: images,
@@ -92,6 +97,15 @@ func (op *operator) notifications(images *inventory.Inventory) *controllers.Noti
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
 		Permissions: op.permissions, Inventory: images, RecordDelivery: op.deliveries.Count, Sender: op.notifier(),
+	}
+}
+
+// exports creates the reconciler that sends findings to other tools.
+func (op *operator) exports(images *inventory.Inventory) *controllers.ExportReconciler {
+	return &controllers.ExportReconciler{
+		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups,
+		Sender: op.notifier(), Exceptions: op.exceptions(), Namespace: op.options.Namespace, Permissions: op.permissions, Inventory: images,
+		Metrics: op.controllerMetrics,
 	}
 }
 
