@@ -77,6 +77,12 @@ const MaxWindowBytes = 32 << 20
 // holds all of them in memory. More are refused with 422.
 const MaxPackages = 100_000
 
+// MaxSBOMSignerBytes and MaxSBOMProblemBytes bound what a result says about an attested SBOM. More is cut off.
+const (
+	MaxSBOMSignerBytes  = 256
+	MaxSBOMProblemBytes = 512
+)
+
 // Limits inside a report, since a few bytes of JSON can take much memory when decoded. More is refused with 413.
 const (
 	MaxReportFindings = 100_000
@@ -112,6 +118,8 @@ type Registry struct {
 	Mirrors []string `json:"mirrors,omitempty"`
 	// Provider is the cloud whose identity pulls from the registry: one of the Provider constants; empty for none.
 	Provider string `json:"provider,omitempty"`
+	// SBOM configures where the SBOMs of the registry's images come from.
+	SBOM SBOMSource `json:"sbom,omitzero"`
 }
 
 // CatalogResult is the beginning of a catalog Job's upload. It does not contain the platform's manifest, or its relation to the image:
@@ -127,6 +135,10 @@ type CatalogResult struct {
 	Packages int `json:"packages"`
 	// Tool is the name and version of the cataloger, such as "syft 1.57.0".
 	Tool string `json:"tool"`
+	// SBOMSigner is who signed the SBOM that came with the image; empty if the image's content was cataloged.
+	SBOMSigner string `json:"sbomSigner,omitempty"`
+	// SBOMProblem is why no attested SBOM was used, in one line of at most MaxSBOMProblemBytes; empty if one was used, or none was wanted.
+	SBOMProblem string `json:"sbomProblem,omitempty"`
 	// ManifestSizes are the sizes in bytes of the documents that lead from the image's digest to the platform's manifest, which is the
 	// last. It is the only one if the image's digest is its own. An index comes before its children. A manifest that no runtime runs is
 	// followed by its configuration.

@@ -204,6 +204,9 @@ type Registry struct {
 	// Provider is the cloud whose identity pulls from the registry: aws, gcp or azure, for a host of that cloud. Catalog Jobs for such a
 	// registry run under the ServiceAccount scanner-operator-catalog. It excludes plainHTTP and caBundle. Default: none.
 	Provider string `json:"provider,omitempty"`
+	// SBOM configures where the SBOMs of the registry's images come from, for Grype. With prefer: Attestation, an SBOM that is attached to an
+	// image replaces its catalog if one of the signers has signed it. At most 16 signers. Default: images are cataloged.
+	SBOM workerapi.SBOMSource `json:"sbom,omitzero"`
 }
 
 // Clair configures the Clair backend.

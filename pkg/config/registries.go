@@ -68,6 +68,30 @@ func (c Config) Providers(host string) (providers []string) {
 	return providers
 }
 
+// SBOMPolicy returns the policy by which attested SBOMs of an image are accepted, whose repositories are given. It is empty if images of one
+// of the registries are cataloged, or if the registries trust different signers: whom one registry trusts says nothing for the other.
+func (c Config) SBOMPolicy(repositories ...string) (policy string) {
+	for i, repository := range repositories {
+		host, _, _ := strings.Cut(repository, "/")
+		of := ""
+		for _, registry := range c.Registries {
+			if workerapi.CanonicalHost(registry.Host) == workerapi.CanonicalHost(host) {
+				of = registry.SBOM.Policy()
+			}
+		}
+		if of == "" || i > 0 && of != policy {
+			return ""
+		}
+		policy = of
+	}
+	return policy
+}
+
+// HasSBOMPolicy reports whether a registry has the policy.
+func (c Config) HasSBOMPolicy(policy string) bool {
+	return slices.ContainsFunc(c.Registries, func(r Registry) bool { return r.SBOM.Policy() == policy })
+}
+
 func (c Config) validateRegistries(errs *fieldErrors) {
 	seen := map[string]bool{}
 	for i, registry := range c.Registries {
@@ -83,6 +107,8 @@ func (c Config) validateRegistries(errs *fieldErrors) {
 		registry.validateMirrors(field+".mirrors", errs)
 		problem := workerapi.Registry(registry).ProviderProblem()
 		errs.check(problem == "", field+".provider", "%s", problem)
+		part, problem := registry.SBOM.Problem()
+		errs.check(problem == "", field+".sbom."+part, "%s", problem)
 	}
 	// The workers' JSON has the same fields.
 	text, err := json.Marshal(c.Registries)

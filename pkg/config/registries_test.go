@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // newCertificate returns a certificate in PEM format.
@@ -77,6 +78,7 @@ func TestInvalidRegistries(t *testing.T) {
 		"too many mirrors":              {[]Registry{{Host: "a.b", Mirrors: manyMirrors(9)}}, "registries[0].mirrors"},
 		"an unknown provider":           {[]Registry{{Host: "company.azurecr.io", Provider: "Azure"}}, "registries[0].provider"},
 		"a provider of other hosts":     {[]Registry{{Host: "company.azurecr.io", Provider: "gcp"}}, "registries[0].provider"},
+		"an SBOM without signers":       {[]Registry{{Host: "a.b", SBOM: workerapi.SBOMSource{Prefer: "Attestation"}}}, "registries[0].sbom.signers"},
 		"a provider with its own CA":    {[]Registry{{Host: "company.azurecr.io", Provider: "azure", CABundle: valid}}, "registries[0].provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,4 +150,29 @@ func manyMirrors(n int) (mirrors []string) {
 		mirrors = append(mirrors, fmt.Sprintf("mirror-%d.example.com", i))
 	}
 	return mirrors
+}
+
+// TestSBOMPolicy: attested SBOMs of an image are accepted only if all of its registries trust the same signers.
+func TestSBOMPolicy(t *testing.T) {
+	acme := workerapi.SBOMSource{Prefer: "Attestation", Signers: []workerapi.Signer{{Issuer: "https://issuer.example.com", Identity: "acme"}}, TrustedRoot: "{}"}
+	other := workerapi.SBOMSource{Prefer: "Attestation", Signers: []workerapi.Signer{{Issuer: "https://issuer.example.com", Identity: "other"}}, TrustedRoot: "{}"}
+	config := Config{Registries: []Registry{{Host: "docker.io", SBOM: acme}, {Host: "same.example.com", SBOM: acme}, {Host: "other.example.com", SBOM: other}, {Host: "none.example.com"}}}
+	for name, tt := range map[string]struct {
+		repositories []string
+		want         string
+	}{
+		"none":                       {nil, ""},
+		"one":                        {[]string{"docker.io/library/web", "docker.io/library/web"}, acme.Policy()},
+		"two that trust the same":    {[]string{"docker.io/library/web", "same.example.com/web"}, acme.Policy()},
+		"two that trust others":      {[]string{"docker.io/library/web", "other.example.com/web"}, ""},
+		"one that trusts nobody":     {[]string{"docker.io/library/web", "none.example.com/web"}, ""},
+		"one that is not configured": {[]string{"unknown.example.com/web", "docker.io/library/web"}, ""},
+	} {
+		if got := config.SBOMPolicy(tt.repositories...); got != tt.want {
+			t.Errorf("%s: the policy is %q, want %q", name, got, tt.want)
+		}
+	}
+	if acme.Policy() == other.Policy() || acme.Policy() == "" {
+		t.Errorf("the policies %q and %q are the same, or empty", acme.Policy(), other.Policy())
+	}
 }
