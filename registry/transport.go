@@ -96,10 +96,15 @@ func (g *guard) boundedBody(first *http.Request, response *http.Response) io.Rea
 		}{io.LimitReader(response.Body, maxRefusalBytes), response.Body}
 	case g.isLayer(first):
 		return response.Body
-	case first.URL.RawQuery == "" && (strings.Contains(first.URL.Path, "/manifests/") || strings.Contains(first.URL.Path, "/blobs/")):
+	case first.URL.RawQuery == "" && isDocument(first.URL.Path):
 		return &checkedBody{ReadCloser: response.Body, check: &document.BoundsChecker{}}
 	}
 	return &checkedBody{ReadCloser: response.Body, check: &byteLimit{left: maxAnswerBytes}}
+}
+
+// isDocument reports whether a path is that of an index, a manifest, a configuration, or a list of referrers.
+func isDocument(path string) bool {
+	return strings.Contains(path, "/manifests/") || strings.Contains(path, "/blobs/") || strings.Contains(path, "/referrers/")
 }
 
 // isWebPage reports whether an answer is HTML: that of a portal, a proxy or another server in the registry's place.
