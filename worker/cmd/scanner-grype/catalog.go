@@ -19,12 +19,14 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/worker/attestation"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
 	"github.com/scanner-operator/scanner-operator/worker/identity"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
 	"github.com/scanner-operator/scanner-operator/worker/input"
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // catalogJob pulls one image, finds its packages and uploads them.
@@ -35,8 +37,10 @@ type catalogJob struct {
 	platform       v1.Platform
 	formats        []string
 	limits         catalog.Limits
-	registries     []workerapi.Registry
-	client         *ingest.Client
+	// preferAttestation allows an attested SBOM instead of a catalog.
+	preferAttestation bool
+	registries        []workerapi.Registry
+	client            *ingest.Client
 }
 
 // parseCatalog reads the flags, and checks everything that can be checked before the work starts.
@@ -48,12 +52,14 @@ func (p process) parseCatalog(args []string, log *slog.Logger) (*catalogJob, err
 	var formats stringList
 	set.Var(&formats, "format", "additional `format` in which the SBOM is uploaded; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
+	preferAttestation := set.Bool("prefer-attestation", false, "use the SBOM that is attached to the image, if the registry's configuration accepts its signer")
 	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {
 		return nil, err
 	}
 	job := &catalogJob{
 		process: p, images: images, throttledHosts: throttledHosts, formats: formats, limits: catalog.Limits{Scratch: *scratch},
+		preferAttestation: *preferAttestation,
 	}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
@@ -140,24 +146,61 @@ func (j *catalogJob) identity(log *slog.Logger) (registry.Identity, error) {
 	return identity.New(identity.Options{Account: account, Getenv: j.getenv, Now: j.clock.Now, Log: log, Transport: j.transport})
 }
 
-// pullSBOM pulls the image and returns its SBOM. If a mirror fails while the layers are read, contents starts again without that mirror.
-func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller) (*registry.Image, *sbom.SBOM, error) {
+// imageSBOM is the SBOM of an image.
+type imageSBOM struct {
+	*sbom.SBOM
+	// signer is who signed it; empty for a catalog of the image's content. problem is why there is such a catalog although an attested SBOM was
+	// preferred.
+	signer, problem string
+}
+
+// pullSBOM pulls the image and returns its SBOM. If a mirror fails while the layers are read, it starts again without that mirror.
+func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller) (*registry.Image, imageSBOM, error) {
 	for {
 		img, err := puller.Pull(ctx, j.images, j.platform)
 		if err != nil {
-			return nil, nil, err
+			return nil, imageSBOM{}, err
 		}
 		log.Info("image found", "image", img.Reference.Name(), "mirror", img.Mirror, "platformDigest", img.Digest.String(),
 			"platform", img.Platform.String(), "declaredPlatform", img.Declared.String())
-		contents, err := j.limits.SBOM(ctx, img, log)
+		contents, err := j.readSBOM(ctx, log, puller, img)
 		if err == nil {
 			return img, contents, nil
 		}
 		if !puller.ExcludeMirror(img, err) {
-			return nil, nil, err
+			return nil, imageSBOM{}, err
 		}
 		log.Warn("a mirror has the image and does not deliver it, continuing without the mirror", "mirror", img.Mirror, "error", failure.Line(err.Error()))
 	}
+}
+
+// readSBOM returns the attested SBOM of an image if that is preferred and there is one, or else catalogs the image.
+func (j *catalogJob) readSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller, img *registry.Image) (out imageSBOM, err error) {
+	if source := j.sourceOf(img); j.preferAttestation && source.PrefersAttestation() {
+		attested, problem, err := attestation.Find(ctx, puller, img, source, log)
+		if err != nil {
+			return imageSBOM{}, err
+		}
+		if attested != nil {
+			log.Info("attested SBOM found", "where", attested.Where, "signer", attested.Signer, "packages", attested.Contents.Artifacts.Packages.PackageCount())
+			return imageSBOM{SBOM: attested.Contents, signer: attested.Signer}, nil
+		}
+		log.Warn("no attested SBOM is used, cataloging the image", "reason", problem)
+		out.problem = problem
+	}
+	out.SBOM, err = j.limits.SBOM(ctx, img, log)
+	return out, err
+}
+
+// sourceOf returns where the SBOMs of the registry come from that the image was requested from.
+func (j *catalogJob) sourceOf(img *registry.Image) workerapi.SBOMSource {
+	host := workerapi.CanonicalHost(img.Reference.Context().RegistryStr())
+	for _, configured := range j.registries {
+		if workerapi.CanonicalHost(configured.Host) == host {
+			return configured.SBOM
+		}
+	}
+	return workerapi.SBOMSource{}
 }
 
 // withNetworkAdvice adds advice about network policies in front of an error if nothing in the network answers. The
@@ -171,33 +214,34 @@ func withNetworkAdvice(err error) error {
 }
 
 // upload writes the SBOM in all its formats and the match input to dir, and sends them with the result in one request.
-func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, img *registry.Image, contents *sbom.SBOM) error {
+func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, img *registry.Image, contents imageSBOM) error {
 	packages := contents.Artifacts.Packages.PackageCount()
 	if packages > workerapi.MaxPackages {
 		return failure.New(workerapi.ReasonImageTooLarge,
 			fmt.Errorf("the image has %d packages, more than the limit of %d; exclude the image", packages, workerapi.MaxPackages))
 	}
-	full, err := catalog.Write(dir, syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()), workerapi.MaxSBOMContentBytes)
+	full, err := catalog.Write(dir, syftjson.ToFormatModel(*contents.SBOM, syftjson.DefaultEncoderConfig()), workerapi.MaxSBOMContentBytes)
 	if err != nil {
 		return err
 	}
-	compact, err := catalog.Write(dir, input.Compact(contents), workerapi.MaxMatchInputContentBytes)
+	compact, err := catalog.Write(dir, input.Compact(contents.SBOM), workerapi.MaxMatchInputContentBytes)
 	if err != nil {
 		return err
 	}
 	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
 		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
 	result := workerapi.CatalogResult{
-		Image:    img.Reference.String(),
-		Platform: img.Platform.String(),
-		Distro:   catalog.Distro(contents),
-		Packages: packages,
-		Tool:     version.Syft(),
+		Image:      img.Reference.String(),
+		Platform:   img.Platform.String(),
+		Distro:     catalog.Distro(contents.SBOM),
+		Packages:   packages,
+		Tool:       version.Syft(),
+		SBOMSigner: text.Truncate(contents.signer, workerapi.MaxSBOMSignerBytes), SBOMProblem: contents.problem,
 		SBOMSize: full.Size, MatchInputSize: compact.Size,
 	}
 	documents := []ingest.Part{ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)}
 	for _, format := range j.formats {
-		additional, err := catalog.WriteFormat(dir, format, contents, workerapi.MaxSBOMContentBytes)
+		additional, err := catalog.WriteFormat(dir, format, contents.SBOM, workerapi.MaxSBOMContentBytes)
 		if err != nil {
 			return err
 		}

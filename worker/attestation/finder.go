@@ -1,0 +1,305 @@
+package attestation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anchore/syft/syft/format/cyclonedxjson"
+	"github.com/anchore/syft/syft/format/syftjson"
+	"github.com/anchore/syft/syft/sbom"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/sigstore/sigstore-go/pkg/bundle"
+
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/document"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
+)
+
+// Bounds of what is read for one image.
+const (
+	// MaxBytes bounds one attestation, which is read into memory.
+	MaxBytes = 64 << 20
+	// maxArtifacts bounds how many artifacts, and maxLayers how many layers of all of them, are read. Each costs a request and a verification.
+	maxArtifacts = 16
+	maxLayers    = 32
+	// maxSignatureBytes bounds the payload of a signature.
+	maxSignatureBytes = 1 << 20
+	// timeout bounds the whole search.
+	timeout = 3 * time.Minute
+)
+
+// mediaTypeBundlePrefix begins the media types of Sigstore bundles, which end in their version. Both cosign from version 3 and GitHub attach
+// bundles as referrers.
+const mediaTypeBundlePrefix = "application/vnd.dev.sigstore.bundle"
+
+// annotationPredicate has the predicate type of a bundle's statement, so that others need not be read.
+const annotationPredicate = "dev.sigstore.bundle.predicateType"
+
+// SBOM is a verified SBOM of an image.
+type SBOM struct {
+	Contents *sbom.SBOM
+	// Signer names who signed it.
+	Signer string
+	// Where says where it was found, for logs.
+	Where string
+}
+
+// Find returns the SBOM that one of the source's signers has attached to an image. Without one, problem is the reason, in one line of at most
+// workerapi.MaxSBOMProblemBytes. Of several SBOMs it returns the one in the most precise format, and of those the latest.
+//
+// err is a *failure.Error if the registry throttles: then the image cannot be cataloged now either.
+func Find(ctx context.Context, puller *registry.Puller, img *registry.Image, source workerapi.SBOMSource, log *slog.Logger) (found *SBOM, problem string, err error) {
+	accepts, err := newVerifier(source)
+	if err != nil {
+		return nil, describe(fmt.Sprintf("the configuration of %s cannot be used: %v", img.Reference.Context().RegistryStr(), err)), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	from, err := puller.Attachments(ctx, img)
+	if err != nil {
+		return nil, "", err
+	}
+	f := &finder{from: from, accepts: accepts, image: img, subjects: subjectsOf(img), log: log}
+	if err := f.search(ctx); err != nil {
+		return nil, "", err
+	}
+	if f.best == nil {
+		return nil, f.problem(), nil
+	}
+	return &f.best.SBOM, "", nil
+}
+
+// finder searches the SBOM of one image.
+type finder struct {
+	from    *registry.Attachments
+	accepts *verifier
+	image   *registry.Image
+	// subjects are the digests that an SBOM may be about, the platform's own manifest first.
+	subjects []v1.Hash
+	log      *slog.Logger
+
+	best *candidate
+	// artifacts and layers count what was read. beyond is how many artifacts were not read for their number.
+	artifacts, layers, beyond int
+	// problems are why SBOMs that were found are not accepted.
+	problems []string
+}
+
+// candidate is an accepted SBOM.
+type candidate struct {
+	SBOM
+	format sbom.FormatID
+	at     time.Time
+}
+
+// isThrottled reports whether the registry throttles, which ends the search.
+func isThrottled(err error) bool {
+	var known *failure.Error
+	return errors.As(err, &known) && known.Reason == workerapi.ReasonRegistryThrottled
+}
+
+// subjectsOf returns the digest of the image's manifest and, if its index has images for no other platform, that of the index: build tools
+// print only the digest of the index, and sign that. An SBOM of an index with several platforms does not say which of them it is about.
+func subjectsOf(img *registry.Image) []v1.Hash {
+	subjects := []v1.Hash{img.Digest}
+	if img.Root == img.Digest || len(img.Documents) != 2 {
+		return subjects
+	}
+	index, err := document.Index(img.Documents[0])
+	if err != nil {
+		return subjects
+	}
+	for _, child := range index.Manifests {
+		if child.Digest != img.Digest && !isBuildKitAttestation(child) {
+			return subjects
+		}
+	}
+	return append(subjects, img.Root)
+}
+
+// search reads what is attached to the image. It returns an error only if the registry throttles.
+func (f *finder) search(ctx context.Context) error {
+	for _, subject := range f.subjects {
+		if err := f.searchReferrers(ctx, subject); err != nil {
+			return err
+		}
+		if err := f.searchTag(ctx, subject, "att"); err != nil {
+			return err
+		}
+	}
+	return f.searchIndex(ctx)
+}
+
+// searchReferrers reads the attestations that refer to a manifest, without those that hold no SBOM according to an annotation.
+func (f *finder) searchReferrers(ctx context.Context, subject v1.Hash) error {
+	referrers, err := f.from.Referrers(subject)
+	if err != nil {
+		return f.note(fmt.Sprintf("what refers to %s in %s cannot be listed", subject, f.from.Repository()), err)
+	}
+	for _, referrer := range referrers {
+		predicate := referrer.Annotations[annotationPredicate]
+		if !isAttestation(referrer.ArtifactType) || predicate != "" && !isSBOM(predicate) {
+			continue
+		}
+		if f.artifacts == maxArtifacts {
+			f.beyond++
+			continue
+		}
+		f.artifacts++
+		where := "attestation " + referrer.Digest.String()
+		manifest, err := f.from.Manifest(ctx, referrer.Digest)
+		if err == nil && manifest == nil {
+			err = errors.New("it is listed, and the registry does not have it")
+		}
+		if err == nil {
+			err = f.readLayers(ctx, where, manifest)
+		}
+		if err := f.note(where, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isAttestation reports whether an artifact may hold an attestation. Some registries list artifacts without a type.
+func isAttestation(artifactType string) bool {
+	return artifactType == "" || artifactType == mediaTypeEnvelope || strings.HasPrefix(artifactType, mediaTypeBundlePrefix)
+}
+
+// searchTag reads what cosign before version 3 attached to a manifest by a tag.
+func (f *finder) searchTag(ctx context.Context, subject v1.Hash, suffix string) error {
+	tag := fmt.Sprintf("%s-%s.%s", subject.Algorithm, subject.Hex, suffix)
+	manifest, err := f.from.Tagged(ctx, tag)
+	if err == nil && manifest != nil {
+		f.artifacts++
+		err = f.readLayers(ctx, "tag "+tag, manifest)
+	}
+	return f.note("tag "+tag, err)
+}
+
+// readLayers reads the attestations of an artifact.
+func (f *finder) readLayers(ctx context.Context, where string, manifest *v1.Manifest) error {
+	for _, layer := range manifest.Layers {
+		if f.layers == maxLayers {
+			f.beyond++
+			return nil
+		}
+		f.layers++
+		if err := f.note(where, f.readLayer(ctx, where, layer)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLayer keeps the SBOM of a layer if it is accepted. A layer that holds something else is no error.
+func (f *finder) readLayer(ctx context.Context, where string, layer v1.Descriptor) (err error) {
+	// A library that panics must not end the Job: whoever may write to the repository could prevent that the image is scanned.
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("it cannot be verified: %v", cause)
+		}
+	}()
+	attested, err := f.verified(ctx, layer)
+	if err != nil || attested == nil {
+		return err
+	}
+	s, err := decodeStatement(attested.content)
+	if err != nil {
+		return err
+	}
+	if !isSBOM(s.PredicateType) {
+		return nil
+	}
+	if err := s.requireSubject(f.subjects); err != nil {
+		return err
+	}
+	return f.keep(where, s, *attested)
+}
+
+// verified returns the statement of an attestation; nil if the layer holds none.
+func (f *finder) verified(ctx context.Context, layer v1.Descriptor) (*signed, error) {
+	isBundle := strings.HasPrefix(string(layer.MediaType), mediaTypeBundlePrefix)
+	if !isBundle && layer.MediaType != mediaTypeEnvelope {
+		return nil, nil //nolint:nilnil // absence is a result
+	}
+	blob, err := f.from.Blob(ctx, layer, MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	b := &bundle.Bundle{}
+	if isBundle {
+		err = b.UnmarshalJSON(blob)
+	} else {
+		b, err = envelopeBundle(layer, blob)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b.GetDsseEnvelope() == nil {
+		return nil, nil //nolint:nilnil // the signature of an image
+	}
+	attested, err := f.accepts.statement(b)
+	return &attested, err
+}
+
+// keep decodes an SBOM and keeps it if it is better than the one before.
+func (f *finder) keep(where string, s *statement, by signed) error {
+	contents, id, err := s.sbom()
+	if err != nil {
+		return err
+	}
+	next := &candidate{SBOM: SBOM{Contents: contents, Signer: by.signer, Where: where}, format: id, at: by.at}
+	if f.best == nil || cmp.Or(cmp.Compare(precision(f.best.format), precision(next.format)), f.best.at.Compare(next.at)) < 0 {
+		f.best = next
+	}
+	return nil
+}
+
+// precision orders formats by how much of what Grype reads they hold.
+func precision(format sbom.FormatID) int {
+	switch format {
+	case syftjson.ID:
+		return 2
+	case cyclonedxjson.ID:
+		return 1
+	}
+	return 0
+}
+
+// note records why an SBOM is not accepted. It returns the error if the registry throttles.
+func (f *finder) note(where string, err error) error {
+	if err == nil || isThrottled(err) {
+		return err
+	}
+	f.log.Warn("an attestation is not accepted", "where", where, "error", failure.Line(err.Error()))
+	if problem := where + ": " + err.Error(); !slices.Contains(f.problems, problem) {
+		f.problems = append(f.problems, problem)
+	}
+	return nil
+}
+
+// problem says why there is no SBOM.
+func (f *finder) problem() string {
+	if len(f.problems) == 0 && f.beyond == 0 {
+		return describe(fmt.Sprintf("no SBOM of %s is attached in %s", f.image.Digest, f.from.Repository()))
+	}
+	all := strings.Join(f.problems, "; ")
+	if f.beyond > 0 {
+		all = fmt.Sprintf("%d attestations are attached, and only %d are read for one image; ", f.beyond+f.artifacts, f.artifacts) + all
+	}
+	return describe(all)
+}
+
+// describe returns a problem as one line that fits into a result.
+func describe(problem string) string {
+	return text.Truncate(failure.Line(problem), workerapi.MaxSBOMProblemBytes)
+}

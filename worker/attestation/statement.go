@@ -1,0 +1,118 @@
+package attestation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/anchore/syft/syft/format"
+	"github.com/anchore/syft/syft/format/cyclonedxjson"
+	"github.com/anchore/syft/syft/format/spdxjson"
+	"github.com/anchore/syft/syft/format/syftjson"
+	"github.com/anchore/syft/syft/sbom"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// maxSubjects bounds the subjects of a statement.
+const maxSubjects = 1024
+
+// statement is an in-toto statement (https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md).
+type statement struct {
+	Type          string          `json:"_type"`
+	Subject       []subject       `json:"subject"`
+	PredicateType string          `json:"predicateType"`
+	Predicate     json.RawMessage `json:"predicate"`
+}
+
+type subject struct {
+	Digest map[string]string `json:"digest"`
+}
+
+// Predicate types.
+const (
+	predicateSPDX      = "https://spdx.dev/Document"
+	predicateCycloneDX = "https://cyclonedx.org/bom"
+	// predicateCustom is cosign's for any file (cosign attest --type custom). The file is a string in the predicate's field Data
+	// (https://github.com/sigstore/cosign/blob/main/specs/COSIGN_PREDICATE_SPEC.md). It is the only one for syft-json.
+	predicateCustom = "https://cosign.sigstore.dev/attestation/v1"
+	// predicateSignature is that of cosign sign.
+	predicateSignature = "https://sigstore.dev/cosign/sign/v1"
+)
+
+// isSBOM reports whether statements with a predicate type may hold an SBOM. Types may end in a version.
+func isSBOM(predicateType string) bool {
+	if predicateType == predicateCustom {
+		return true
+	}
+	for _, known := range []string{predicateSPDX, predicateCycloneDX} {
+		if predicateType == known || strings.HasPrefix(predicateType, known+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func decodeStatement(raw []byte) (*statement, error) {
+	var s statement
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, fmt.Errorf("its statement is not readable: %w", err)
+	}
+	if !strings.HasPrefix(s.Type, "https://in-toto.io/Statement/") {
+		return nil, fmt.Errorf("it holds %.80q instead of an in-toto statement", s.Type)
+	}
+	if len(s.Subject) > maxSubjects {
+		return nil, fmt.Errorf("its statement has %d subjects, more than the limit of %d", len(s.Subject), maxSubjects)
+	}
+	return &s, nil
+}
+
+// requireSubject returns an error unless the statement is about one of the digests.
+func (s *statement) requireSubject(of []v1.Hash) error {
+	named := "nothing"
+	for _, subject := range s.Subject {
+		digest := subject.Digest["sha256"]
+		if slices.ContainsFunc(of, func(h v1.Hash) bool { return h.Algorithm == "sha256" && h.Hex == digest }) {
+			return nil
+		}
+		named = "sha256:" + digest
+	}
+	return fmt.Errorf("it is about %.80s, and not about %s", named, of[0])
+}
+
+// decoders are those of the formats in which an SBOM may be, the most precise first.
+var decoders = format.NewDecoderCollection(syftjson.NewFormatDecoder(), cyclonedxjson.NewFormatDecoder(), spdxjson.NewFormatDecoder())
+
+// sbom decodes the SBOM that a statement holds.
+func (s *statement) sbom() (*sbom.SBOM, sbom.FormatID, error) {
+	raw := []byte(s.Predicate)
+	if s.PredicateType == predicateCustom {
+		var custom struct{ Data string }
+		if err := json.Unmarshal(raw, &custom); err != nil {
+			return nil, "", fmt.Errorf("its predicate of cosign's type custom is not readable: %w", err)
+		}
+		raw = []byte(custom.Data)
+	} else if bytes.HasPrefix(raw, []byte(`"`)) { // some tools attach the document as text
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return nil, "", err
+		}
+		raw = []byte(text)
+	}
+	contents, id, _, err := decoders.Decode(bytes.NewReader(raw))
+	switch {
+	case err != nil:
+		return nil, "", fmt.Errorf("its SBOM cannot be decoded: %w", err)
+	case contents == nil:
+		return nil, "", errors.New("its predicate is no SBOM in syft-json, CycloneDX or SPDX (JSON)")
+	case contents.Artifacts.Packages.PackageCount() == 0:
+		return nil, "", errors.New("its SBOM lists no packages")
+	case contents.Artifacts.Packages.PackageCount() > workerapi.MaxPackages:
+		return nil, "", fmt.Errorf("its SBOM lists %d packages, more than the limit of %d", contents.Artifacts.Packages.PackageCount(), workerapi.MaxPackages)
+	}
+	return contents, id, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"github.com/sigstore/sigstore/pkg/signature"
+	sigdsse "github.com/sigstore/sigstore/pkg/signature/dsse"
+
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// cyclonedx is an SBOM with one package, which is not in the image.
+const cyclonedx = `{"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": [
+	{"type": "library", "name": "claimed", "version": "1.0", "purl": "pkg:npm/claimed@1.0", "bom-ref": "claimed"},
+	{"type": "operating-system", "name": "debian", "version": "12", "bom-ref": "os"}]}`
+
+// signedEnvelope returns a DSSE envelope with an SBOM about a digest, and the key that has signed it.
+func signedEnvelope(t *testing.T, digest string) (envelope []byte, publicKey string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := signature.LoadECDSASigner(key, crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	envelopes, err := dsse.NewEnvelopeSigner(&sigdsse.SignerAdapter{SignatureSigner: signer, Pub: key.Public()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	statement := fmt.Sprintf(`{"_type": "https://in-toto.io/Statement/v0.1", "predicateType": "https://cyclonedx.org/bom", "subject": [{"digest": {"sha256": %q}}], "predicate": %s}`,
+		strings.TrimPrefix(digest, "sha256:"), cyclonedx)
+	signed, err := envelopes.SignPayload(context.Background(), "application/vnd.in-toto+json", []byte(statement))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if envelope, err = json.Marshal(signed); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return envelope, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: raw}))
+}
+
+// TestCatalogWithAnAttestation checks that an attested SBOM replaces the catalog if it is allowed and accepted, and that the result says whose claim
+// it is, or why the image was cataloged.
+func TestCatalogWithAnAttestation(t *testing.T) {
+	for what, c := range map[string]struct {
+		allowed, otherDigest bool
+		// packages is a package of the SBOM. signer and problem are parts of the result's texts; empty if these are empty.
+		packages, signer, problem string
+	}{
+		"accepted":        {allowed: true, packages: "claimed", signer: "key sha256:"},
+		"another digest":  {allowed: true, otherDigest: true, packages: "curl", problem: "it is about sha256:abab"},
+		"not allowed now": {packages: "curl"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newPod(t)
+			server := registrytest.NewRegistry(t, nil)
+			image := registrytest.Image(t, fixture.OSRelease("debian", "12"), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"}))
+			reference, digest := server.Push(t, "shop/app:1", image), registrytest.Digest(t, image)
+			about := digest
+			if c.otherDigest {
+				about = "sha256:" + strings.Repeat("ab", 32)
+			}
+			envelope, key := signedEnvelope(t, about)
+			const mediaType = types.MediaType("application/vnd.dsse.envelope.v1+json")
+			attached, err := mutate.Append(v1.Image(empty.Image), mutate.Addendum{Layer: static.NewLayer(envelope, mediaType), MediaType: mediaType})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Push(t, "shop/app:"+strings.Replace(digest, ":", "-", 1)+".att", attached)
+			registries, err := json.Marshal([]workerapi.Registry{{
+				Host: server.Host, PlainHTTP: true, SBOM: workerapi.SBOMSource{Prefer: workerapi.PreferAttestation, Signers: []workerapi.Signer{{PublicKey: key}}},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.environment[workerapi.EnvRegistries] = string(registries)
+			args := []string{"catalog", "--image", reference, "--platform", "linux/amd64"}
+			if c.allowed {
+				args = append(args, "--prefer-attestation")
+			}
+			if code := run(t.Context(), args, p.process); code != exitDone {
+				t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+			}
+			p.wantEmptyTemp(t)
+			document, result := p.artifact(t, p.server.SBOM), p.server.Results[0]
+			if len(document.Artifacts) != 1 || document.Artifacts[0].Name != c.packages || result.Packages != 1 || result.Distro != "debian 12" {
+				t.Errorf("the SBOM has %+v with the result %+v, want the package %s of debian 12", document.Artifacts, result, c.packages)
+			}
+			for text, want := range map[string]string{result.SBOMSigner: c.signer, result.SBOMProblem: c.problem} {
+				if !strings.Contains(text, want) || (text == "") != (want == "") {
+					t.Errorf("the result says %q, want %q", text, want)
+				}
+			}
+			if pulled := strings.Contains(p.log.String(), "pulling layer"); pulled != (c.signer == "") {
+				t.Errorf("layers are pulled: %v, log:\n%s", pulled, p.log.String())
+			}
+		})
+	}
+}
