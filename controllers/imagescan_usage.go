@@ -35,28 +35,18 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 
 // backendImage returns how the image may be pulled, and its credential scope.
 func (s *imageScanScope) backendImage() backend.Image {
-	img := backend.Image{Key: s.key, Scope: s.uses.Scope, Namespace: s.scan.Namespace, Scanner: string(s.scanner.GetUID())}
+	img := backend.Image{Key: s.key, Scope: s.uses.Scope, Namespace: s.scan.Namespace, Scanner: string(s.scanner.GetUID()), SBOMPolicy: s.uses.SBOMPolicy}
 	if grype := s.scanner.Settings().Backend.Grype; grype != nil {
 		img.Job = &grype.Job
 	}
-	var inUse, remembered, reported, secrets, accounts []string
+	var secrets, accounts []string
 	for _, u := range s.uses.Last() {
-		inUse = append(inUse, u.Image.Reference.Repository)
-		reported = append(reported, u.Image.ID.Repository)
 		secrets = append(secrets, inventory.PullSecrets(u.Pod)...)
 		if account := u.Pod.Spec.ServiceAccountName; account != "" {
 			accounts = append(accounts, account)
 		}
 	}
-	for _, text := range s.scan.Spec.References {
-		if ref, err := image.ParseReference(text); err == nil {
-			remembered = append(remembered, ref.Repository)
-		}
-	}
-	slices.Sort(inUse)
-	slices.Sort(reported)
-	// The cache lists pods in any order. The order of pull references must not depend on it.
-	img.PullReferences = image.PullReferences(s.key.Digest, slices.Concat(inUse, remembered, reported)...)
+	img.PullReferences = image.PullReferences(s.key.Digest, inventory.PullRepositories(s.scan, s.uses.Last())...)
 	img.ServiceAccounts = firstSorted(accounts, maxServiceAccounts)
 	if img.Scope != store.Cluster {
 		img.PullSecrets = firstSorted(secrets, maxPullSecrets)

@@ -78,7 +78,8 @@ func (op *operator) inventory(canRead func(namespace string) bool) *inventory.In
 	pods, _ := op.manager.GetCache().(inventory.PodVisitor)
 	return &inventory.Inventory{
 		Client: op.manager.GetClient(), Pods: pods, Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: canRead, ShareSBOMs: op.options.ShareSBOMs, Provider: op.config.Provider,
-		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
+		SBOMPolicy: op.config.SBOMPolicy,
+		Limits:     inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
 	}
 }
 

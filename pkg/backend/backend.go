@@ -116,6 +116,8 @@ type Image struct {
 	Namespace, Scanner string
 	// PullReferences are pull references by digest, best first.
 	PullReferences []string
+	// SBOMPolicy is the policy by which an attested SBOM of the image is accepted instead of a catalog of its content; empty for none.
+	SBOMPolicy string
 	// PullSecrets are the names of the Secrets, in Namespace, that pods pull the image with. Empty in cluster scope.
 	PullSecrets []string
 	// ServiceAccounts are the names of the ServiceAccounts, in Namespace, of the pods that run the image.

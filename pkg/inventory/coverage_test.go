@@ -294,7 +294,7 @@ func (reportAges) RecentImages(context.Context, string, string) ([]store.RecentI
 	return nil, nil
 }
 
-func (reportAges) CatalogScopes(context.Context, string, image.Key) ([]store.Scope, error) {
+func (reportAges) CatalogScopes(context.Context, string, image.Key, string) ([]store.Scope, error) {
 	return nil, nil
 }
 

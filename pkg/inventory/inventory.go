@@ -33,6 +33,9 @@ type Inventory struct {
 	ShareSBOMs bool
 	// Provider returns the cloud whose identity pulls from a registry, by its host; empty for none. It is nil if no registry has a provider.
 	Provider func(host string) string
+	// SBOMPolicy returns the policy by which attested SBOMs of an image in these repositories are accepted; empty for none. It is nil if no
+	// registry prefers them.
+	SBOMPolicy func(repositories ...string) string
 }
 
 // PodVisitor is a cache that visits pods one after another. It calls visit with each pod that the options select. Visits end with the first
@@ -46,6 +49,6 @@ type Store interface {
 	IsRecorded(ctx context.Context, namespace, job, uid string) (bool, error)
 	ReportAges(ctx context.Context, scanner, engine string) (map[store.NamespacedImage]store.ReportAge, error)
 	RecentImages(ctx context.Context, scanner, engine string) ([]store.RecentImage, error)
-	CatalogScopes(ctx context.Context, engine string, key image.Key) ([]store.Scope, error)
+	CatalogScopes(ctx context.Context, engine string, key image.Key, policy string) ([]store.Scope, error)
 	SetUsage(ctx context.Context, usage store.ImageUsage) error
 }

@@ -70,6 +70,8 @@ type Uses struct {
 	NotAllowed []string
 	// Scope is the credential scope of the image's catalog.
 	Scope store.Scope
+	// SBOMPolicy is the policy by which an attested SBOM of the image is accepted; empty for none.
+	SBOMPolicy string
 }
 
 // Last returns the containers that run the image now or, if there are none, those that ran it last.
@@ -127,7 +129,10 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 	if uses.Unknown() {
 		return uses, nil
 	}
-	if uses.Scope, err = i.chooseScope(ctx, img, uses.Last()); err != nil {
+	if i.SBOMPolicy != nil {
+		uses.SBOMPolicy = i.SBOMPolicy(PullRepositories(img.Scan, uses.Last())...)
+	}
+	if uses.Scope, err = i.chooseScope(ctx, img, uses); err != nil {
 		return Uses{}, err
 	}
 	return uses, nil
@@ -152,14 +157,33 @@ func (i *Inventory) findDropped(ctx context.Context, img ScannedImage, inUse fun
 	return dropped, err
 }
 
+// PullRepositories returns the repositories that an image can be pulled from, best first: those that its containers name, those that are
+// remembered, and those that the nodes reported. A repository may be there several times.
+func PullRepositories(scan *v1alpha1.ImageScan, uses []Use) []string {
+	var inUse, remembered, reported []string
+	for _, u := range uses {
+		inUse = append(inUse, u.Image.Reference.Repository)
+		reported = append(reported, u.Image.ID.Repository)
+	}
+	for _, text := range scan.Spec.References {
+		if ref, err := image.ParseReference(text); err == nil {
+			remembered = append(remembered, ref.Repository)
+		}
+	}
+	// The cache lists pods in any order. The order of pull references must not depend on it.
+	slices.Sort(inUse)
+	slices.Sort(reported)
+	return slices.Concat(inUse, remembered, reported)
+}
+
 // chooseScope returns the credential scope of an image. The scope of an existing catalog is preferred. First comes the cluster's, which every
 // workload that runs the image may use. Then comes the namespace's, which outlasts the pods whose pull secrets were used for it. The catalog of
 // another namespace is used only with ShareSBOMs. It keeps the scope of its own namespace, so that it stops counting when ShareSBOMs is
 // disabled. Without a catalog, the scope is the namespace if any container's image is pulled there, otherwise the cluster.
-func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses []Use) (store.Scope, error) {
+func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses Uses) (store.Scope, error) {
 	own := store.Scope(img.Scan.Namespace)
 	if img.Engine != "" {
-		scopes, err := i.Store.CatalogScopes(ctx, img.Engine, img.Key)
+		scopes, err := i.Store.CatalogScopes(ctx, img.Engine, img.Key, uses.SBOMPolicy)
 		if err != nil {
 			return "", err
 		}
@@ -172,7 +196,7 @@ func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses []Us
 			return scopes[0], nil
 		}
 	}
-	if slices.ContainsFunc(uses, func(u Use) bool { return i.isPulledInNamespace(img.Scanner.Settings().Backend, u) }) {
+	if slices.ContainsFunc(uses.Last(), func(u Use) bool { return i.isPulledInNamespace(img.Scanner.Settings().Backend, u) }) {
 		return own, nil
 	}
 	return store.Cluster, nil

@@ -117,7 +117,7 @@ func TestScopeOfAnImageWithoutCatalog(t *testing.T) {
 	} {
 		scanner := &v1alpha1.Scanner{Spec: v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: tt.engine}}}
 		scan := &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
-		got, err := i.chooseScope(t.Context(), ScannedImage{Scan: scan, Scanner: scanner}, tt.uses)
+		got, err := i.chooseScope(t.Context(), ScannedImage{Scan: scan, Scanner: scanner}, Uses{Running: tt.uses})
 		if err != nil || got != tt.want {
 			t.Errorf("%s: scope %q (%v), want %q", name, got, err, tt.want)
 		}

@@ -11,7 +11,7 @@ import (
 
 // Results are what the store and the engine have for an image in its credential scope.
 type Results struct {
-	// Catalog is nil if the image is not cataloged. Report is the last report, nil if there is none. A report may outlast its catalog.
+	// Catalog is nil if the image is not cataloged, or only by an attested SBOM that is not accepted for it. Report is the last report, nil if there is none. A report may outlast its catalog.
 	Catalog *store.Catalog
 	Report  *store.Summary
 	// Data is the vulnerability data in use; the zero value if there is none. NoData is why the Scanner cannot use data now; nil if it can.
@@ -39,6 +39,9 @@ func Read(ctx context.Context, s Store, engine backend.Backend, img backend.Imag
 	}
 	if r.Catalog, err = optional(s.Catalog(ctx, engine.Engine(), img.Key, img.Scope)); err != nil {
 		return r, err
+	}
+	if r.Catalog != nil && !r.Catalog.CountsWith(img.SBOMPolicy) {
+		r.Catalog = nil
 	}
 	subject := store.Subject{PlatformDigest: catalogedAs, Scope: img.Scope, Engine: engine.Engine()}
 	if r.Catalog != nil {

@@ -27,6 +27,24 @@ type Catalog struct {
 	// first catalog. In the credential scope of a namespace it is always that namespace. It is only written: Catalog leaves it
 	// empty.
 	Namespace string
+	// Attestation is about the attested SBOM that the catalog was made from, or should have been.
+	Attestation Attestation
+}
+
+// Attestation is what a catalog has to do with an attested SBOM. The zero value is a catalog of an image's content, where none was wanted.
+type Attestation struct {
+	// Policy identifies the policy by which the SBOM was accepted. It is empty for a catalog of an image's content.
+	Policy string
+	// Signer is who signed the SBOM: the packages are that signer's claim.
+	Signer string
+	// Problem is why the image's content was cataloged, although an attested SBOM was preferred.
+	Problem string
+}
+
+// CountsWith reports whether the catalog counts for an image with a policy. One of an image's content counts for every image. One of an
+// attested SBOM counts only for images for which the same attestations are accepted.
+func (c Catalog) CountsWith(policy string) bool {
+	return c.Attestation.Policy == "" || c.Attestation.Policy == policy
 }
 
 // resolveManifest selects the manifest that an image digest resolves to: through an alias, or else because it is the digest of the
@@ -45,10 +63,10 @@ func (s *Store) Catalog(ctx context.Context, engine string, key image.Key, scope
 	c := Catalog{Engine: engine, Key: key, Scope: scope}
 	var catalogedAt millis
 	err := s.queryRow(ctx, "look up catalog of "+key.String(), `
-		SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
+		SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at, c.sbom_policy, c.sbom_signer, c.sbom_problem
 		FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
 		WHERE c.engine = ? AND m.id = `+resolveManifest, append([]any{engine}, resolveManifestArgs(key, scope)...)...).
-		Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &catalogedAt)
+		Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &catalogedAt, &c.Attestation.Policy, &c.Attestation.Signer, &c.Attestation.Problem)
 	if err != nil {
 		return Catalog{}, err
 	}
@@ -56,14 +74,16 @@ func (s *Store) Catalog(ctx context.Context, engine string, key image.Key, scope
 	return c, nil
 }
 
-// CatalogScopes lists the credential scopes in which Catalog finds an image, sorted: the cluster's is the first.
-func (s *Store) CatalogScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error) {
+// CatalogScopes lists the credential scopes in which Catalog finds a catalog of an image that counts with a policy, sorted: the cluster's is
+// the first.
+func (s *Store) CatalogScopes(ctx context.Context, engine string, key image.Key, policy string) ([]Scope, error) {
 	return queryRows(ctx, s, "list the scopes of "+key.String(), `
 		SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id
-		WHERE i.digest = ? AND i.platform = ? AND c.engine = ?
+		WHERE i.digest = ? AND i.platform = ? AND c.engine = ? AND c.sbom_policy IN ('', ?)
 		UNION
-		SELECT m.scope FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND c.engine = ?
-		ORDER BY 1`, []any{key.Digest, platform(key.Platform), engine, key.Digest, engine}, scanValue[Scope])
+		SELECT m.scope FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
+		WHERE m.platform_digest = ? AND c.engine = ? AND c.sbom_policy IN ('', ?)
+		ORDER BY 1`, []any{key.Digest, platform(key.Platform), engine, policy, key.Digest, engine, policy}, scanValue[Scope])
 }
 
 // SaveCatalog stores a catalog with its artifacts and replaces earlier ones. Each artifact is read to its end in chunks. All writers
@@ -102,10 +122,13 @@ func (s *Store) saveCatalog(ctx context.Context, tx *session, c Catalog, artifac
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `
-		INSERT INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?, ?)
+		INSERT INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at, sbom_policy, sbom_signer, sbom_problem)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (manifest_id, engine) DO UPDATE SET distro = excluded.distro, packages = excluded.packages, tool = excluded.tool,
-			catalogued_at = excluded.catalogued_at`,
-		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CatalogedAt, now)}); err != nil {
+			catalogued_at = excluded.catalogued_at, sbom_policy = excluded.sbom_policy, sbom_signer = excluded.sbom_signer,
+			sbom_problem = excluded.sbom_problem`,
+		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CatalogedAt, now)},
+		c.Attestation.Policy, c.Attestation.Signer, c.Attestation.Problem); err != nil {
 		return err
 	}
 	if err := markImagesOf(ctx, tx, manifest); err != nil {

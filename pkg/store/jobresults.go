@@ -34,9 +34,9 @@ type JobResult struct {
 }
 
 // SaveJobResult stores the result of a catalog Job, once for each Job. What one Job stored is never replaced by another Job's
-// result.
+// result, except that an attested SBOM does not stay for a result whose image it does not count for.
 //
-// kept is false in two cases: the engine already has a catalog of the platform manifest in that scope, so that only the alias from
+// kept is false in two cases: the engine already has a catalog of the platform manifest in that scope that counts, so that only the alias from
 // the image key to the manifest was stored; or the same upload was stored before. It returns ErrNotFound if the Job is not live,
 // ErrResultTaken if the Job has another result, and ErrOverBudget if the namespace's budget is used up.
 func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err error) {
@@ -49,18 +49,21 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 		if taken || err != nil {
 			return err
 		}
-		known, err := hasCatalog(ctx, tx, r.Catalog)
+		before, err := findCatalog(ctx, tx, r.Catalog)
 		if err != nil {
 			return err
 		}
-		if known {
+		if before != nil && before.CountsWith(r.Attestation.Policy) {
 			return s.saveAliasToCatalog(ctx, tx, r.Catalog)
 		}
 		if err := requireBudget(ctx, tx, r); err != nil {
 			return err
 		}
 		kept = true
-		return s.saveCatalog(ctx, tx, r.Catalog, r.Artifacts)
+		if err := s.saveCatalog(ctx, tx, r.Catalog, r.Artifacts); err != nil || before == nil {
+			return err
+		}
+		return matchAgain(ctx, tx, Subject{PlatformDigest: r.PlatformDigest, Scope: r.Scope, Engine: r.Engine})
 	})
 	return kept && err == nil, err
 }
@@ -81,12 +84,15 @@ func recordResult(ctx context.Context, tx *session, r JobResult) (taken bool, er
 	return false, err
 }
 
-// hasCatalog reports whether the engine has a catalog of the platform manifest in the scope.
-func hasCatalog(ctx context.Context, q query, c Catalog) (known bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT EXISTS (
-		SELECT 1 FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?)`,
-		c.PlatformDigest, c.Scope, c.Engine).Scan(&known)
-	return known, err
+// findCatalog returns the engine's catalog of the platform manifest in the scope, with its policy only; nil if there is none.
+func findCatalog(ctx context.Context, q query, c Catalog) (*Catalog, error) {
+	var found Catalog
+	err := q.QueryRowContext(ctx, `SELECT c.sbom_policy FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
+		WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?`, c.PlatformDigest, c.Scope, c.Engine).Scan(&found.Attestation.Policy)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil //nolint:nilnil // absence is a result
+	}
+	return &found, err
 }
 
 // saveAliasToCatalog stores an alias from the image key to a manifest that is already cataloged.

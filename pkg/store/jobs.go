@@ -40,6 +40,8 @@ type Job struct {
 	Memory, MaxMemory int64
 	// Worker is the container image that the Job was created with. A Job with another image than the manager's may do nothing.
 	Worker string
+	// SBOMPolicy is the policy by which the result of a catalog Job may be an attested SBOM; empty if only the image's content may be cataloged.
+	SBOMPolicy string
 	// EndedAt is zero while the Job is live. Failed reports whether it ended with a failure.
 	EndedAt time.Time
 	Failed  bool
@@ -61,12 +63,12 @@ func (s *Store) SaveJob(ctx context.Context, job Job) error {
 			}
 		}
 		_, err := tx.ExecContext(ctx, `
-			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory, worker)
-			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory, worker, sbom_policy)
+			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, jobs.uid)`,
 			job.Namespace, job.Name, job.UID, job.PodUID, job.Purpose,
 			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())},
-			job.Scanner, job.Memory, job.MaxMemory, job.Worker)
+			job.Scanner, job.Memory, job.MaxMemory, job.Worker, job.SBOMPolicy)
 		return err
 	})
 }
@@ -91,7 +93,7 @@ func endJob(ctx context.Context, tx *session, now time.Time, which string, args 
 // another Scanner that has it.
 const selectJobs = `
 	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at,
-		scanner, memory, most_memory, worker, ended_at, failed, result,
+		scanner, memory, most_memory, worker, sbom_policy, ended_at, failed, result,
 		coalesce((SELECT si.namespace FROM scanner_images si
 			WHERE si.digest = jobs.digest AND si.scope = jobs.scope AND si.platform = jobs.platform
 			ORDER BY si.scanner = jobs.scanner DESC, si.id LIMIT 1), '')
@@ -102,7 +104,7 @@ func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	var createdAt, endedAt millis
 	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
 		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt,
-		&job.Scanner, &job.Memory, &job.MaxMemory, &job.Worker, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
+		&job.Scanner, &job.Memory, &job.MaxMemory, &job.Worker, &job.SBOMPolicy, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
 	job.CreatedAt, job.EndedAt = createdAt.Time, endedAt.Time
 	return job, orNotFound(err)
 }

@@ -83,14 +83,32 @@ const matchRequested = "match requested"
 // next report. For an image that is not cataloged it does nothing.
 func (s *Store) RequestMatch(ctx context.Context, subject Subject) error {
 	return s.write(ctx, "request match of "+subject.PlatformDigest, func(ctx context.Context, tx *session) error {
-		const ofSubject = ` WHERE engine = ? AND manifest_id = (SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?)`
-		args := []any{subject.Engine, subject.PlatformDigest, subject.Scope}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures`+ofSubject, args...); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, `UPDATE reports SET data_version = ?`+ofSubject, append([]any{matchRequested}, args...)...)
-		return err
+		return requestMatch(ctx, tx, subject)
 	})
+}
+
+func requestMatch(ctx context.Context, tx *session, subject Subject) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures`+ofSubject, subjectArgs(subject)...); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE reports SET data_version = ?`+ofSubject, append([]any{matchRequested}, subjectArgs(subject)...)...)
+	return err
+}
+
+// matchAgain requests a rematch of an image whose match input was replaced. Reports that are being made from the former input are not taken
+// any more.
+func matchAgain(ctx context.Context, tx *session, subject Subject) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM leases`+ofSubject, subjectArgs(subject)...); err != nil {
+		return err
+	}
+	return requestMatch(ctx, tx, subject)
+}
+
+// ofSubject selects the rows of a subject in a table with its engine and manifest. Its parameters are those of subjectArgs.
+const ofSubject = ` WHERE engine = ? AND manifest_id = (SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?)`
+
+func subjectArgs(subject Subject) []any {
+	return []any{subject.Engine, subject.PlatformDigest, subject.Scope}
 }
 
 // FailMatch ends a lease without a report. The image is not leased again before RetryAt. It returns ErrLeaseEnded if the lease is

@@ -157,7 +157,7 @@ func (f serverFixture) requireWorks(t *testing.T, saved ...string) {
 	t.Helper()
 	must(t, f.CheckHealth(t.Context()))
 	for _, name := range saved {
-		if found := got[[]Scope](t)(f.CatalogScopes(t.Context(), grype, key(name))); len(found) != 1 {
+		if found := got[[]Scope](t)(f.CatalogScopes(t.Context(), grype, key(name), "")); len(found) != 1 {
 			t.Errorf("the catalog of %s is in %d scopes, want 1", name, len(found))
 		}
 	}
@@ -182,13 +182,13 @@ func TestServerAway(t *testing.T) {
 				f.requireFault(t, "a check", f.CheckHealth(t.Context()), ErrUnavailable)
 			}
 			f.requireFault(t, "a write", f.save(t, "meanwhile"), ErrUnavailable)
-			_, err := f.CatalogScopes(t.Context(), grype, key("before"))
+			_, err := f.CatalogScopes(t.Context(), grype, key("before"), "")
 			f.requireFault(t, "a read", err, ErrUnavailable)
 			_, err = OpenPostgreSQL(t.Context(), f.server(), f.clock.Now)
 			f.requireFault(t, "a start", err, ErrUnavailable)
 			f.postgres.Start(t)
 			f.requireWorks(t, "before")
-			if scopes := got[[]Scope](t)(f.CatalogScopes(t.Context(), grype, key("meanwhile"))); len(scopes) != 0 {
+			if scopes := got[[]Scope](t)(f.CatalogScopes(t.Context(), grype, key("meanwhile"), "")); len(scopes) != 0 {
 				t.Error("what failed was stored")
 			}
 		})
@@ -268,7 +268,7 @@ func TestServerFull(t *testing.T) {
 		err = saveReport(s, fmt.Sprint("large ", i), 5_000)
 	}
 	f.requireFault(t, "a report", err, ErrServerFull)
-	if scopes := got[[]Scope](t)(s.CatalogScopes(t.Context(), grype, key("before"))); len(scopes) != 1 {
+	if scopes := got[[]Scope](t)(s.CatalogScopes(t.Context(), grype, key("before"), "")); len(scopes) != 1 {
 		t.Errorf("the catalog from before is in %d scopes, want 1", len(scopes))
 	}
 	must(t, os.Remove(filepath.Join(dir, "filler")))
@@ -378,7 +378,7 @@ func TestCutConnections(t *testing.T) {
 	f.proxy.SetRule(rule)
 	f.requireFault(t, "cut at the commit", f.save(t, "app"), ErrUnavailable)
 	requireHappened(t, happened)
-	if scopes := got[[]Scope](t)(f.CatalogScopes(t.Context(), grype, key("app"))); len(scopes) != 0 {
+	if scopes := got[[]Scope](t)(f.CatalogScopes(t.Context(), grype, key("app"), "")); len(scopes) != 0 {
 		t.Error("cut at the commit: something was stored")
 	}
 	f.requireWorks(t)

@@ -236,7 +236,7 @@ func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, 
 func (i *instance) otherScopeCatalog(ctx context.Context, img backend.Image, wanted store.Catalog) (store.Catalog, bool, error) {
 	key := img.Key
 	key.Digest = wanted.PlatformDigest
-	scopes, err := i.Store.CatalogScopes(ctx, i.engine, key)
+	scopes, err := i.Store.CatalogScopes(ctx, i.engine, key, "")
 	if err != nil {
 		return store.Catalog{}, false, err
 	}

@@ -82,7 +82,7 @@ func (i *instance) wakeOutdated(ctx context.Context) error {
 
 // hasOutdatedCatalog reports whether an image was indexed in another state of the indexer, in any scope.
 func (i *instance) hasOutdatedCatalog(ctx context.Context, key image.Key) (bool, error) {
-	scopes, err := i.Store.CatalogScopes(ctx, i.engine, key)
+	scopes, err := i.Store.CatalogScopes(ctx, i.engine, key, "")
 	if err != nil {
 		return false, err
 	}

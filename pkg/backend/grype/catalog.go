@@ -37,7 +37,7 @@ func (b *Backend) reserveJob(ctx context.Context, request catalogRequest, refuse
 	}
 	b.starting.Lock()
 	defer b.starting.Unlock()
-	state, err := b.readCatalogState(ctx, img.Key, img.Scope)
+	state, err := b.readCatalogState(ctx, img)
 	switch {
 	case err != nil:
 		return nil, backend.Progress{}, err
@@ -52,6 +52,7 @@ func (b *Backend) reserveJob(ctx context.Context, request catalogRequest, refuse
 	if !b.queue.admit(img, slots) {
 		return nil, b.queuedProgress(img, slots), nil
 	}
+	request.sbomPolicy = state.sbomPolicy
 	start, err := b.recordJob(ctx, request, state.exceeded)
 	return start, backend.Progress{}, err
 }
@@ -60,14 +61,20 @@ func (b *Backend) reserveJob(ctx context.Context, request catalogRequest, refuse
 type catalogState struct {
 	// live are the live Jobs of all images.
 	live []store.Job
-	// progress is that of an image with a live Job or a catalog; nil for any other.
+	// progress is that of an image with a live Job or a catalog that counts for it; nil for any other.
 	progress *backend.Progress
 	// exceeded is how many bytes of memory were not enough for the image; 0 for none.
 	exceeded int64
+	// sbomPolicy is the policy by which a new Job may use an attested SBOM; empty if it has to catalog the image.
+	sbomPolicy string
 }
 
 // readCatalogState reads the Jobs before the catalog: a Job that ends in between has saved its catalog.
-func (b *Backend) readCatalogState(ctx context.Context, key image.Key, scope store.Scope) (state catalogState, err error) {
+//
+// If an attested SBOM counts for an image of another registry and not for this one, the image is cataloged. Otherwise two registries that
+// trust different signers would replace each other's SBOM of the same digest forever.
+func (b *Backend) readCatalogState(ctx context.Context, img backend.Image) (state catalogState, err error) {
+	key, scope := img.Key, img.Scope
 	if state.live, err = b.Store.LiveJobs(ctx); err != nil {
 		return state, err
 	}
@@ -81,9 +88,14 @@ func (b *Backend) readCatalogState(ctx context.Context, key image.Key, scope sto
 			return state, nil
 		}
 	}
-	cataloged, err := b.isCataloged(ctx, key, scope)
-	if err == nil && cataloged {
+	catalog, err := b.Store.Catalog(ctx, Engine, key, scope)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		state.sbomPolicy, err = img.SBOMPolicy, nil
+	case err == nil && catalog.CountsWith(img.SBOMPolicy):
 		state.progress = &backend.Progress{Done: true}
+	case err == nil && !b.Config.HasSBOMPolicy(catalog.Attestation.Policy):
+		state.sbomPolicy = img.SBOMPolicy
 	}
 	return state, err
 }
@@ -96,7 +108,7 @@ func (b *Backend) recordJob(ctx context.Context, request catalogRequest, exceede
 	job := b.catalogJob(backend.WorkerName(backend.CatalogWorker, b.Random), request, memory.resourcesAfter(exceeded))
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
-		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage,
+		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage, SBOMPolicy: request.sbomPolicy,
 		Memory:    job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
 		MaxMemory: slices.Max(memory.limits()),
 	}
@@ -107,13 +119,13 @@ func (b *Backend) recordJob(ctx context.Context, request catalogRequest, exceede
 	return &reservedJob{record: record, job: job, image: img, exceeded: exceeded}, nil
 }
 
-// isCataloged reports whether an image has a catalog in its credential scope.
-func (b *Backend) isCataloged(ctx context.Context, key image.Key, scope store.Scope) (bool, error) {
-	_, err := b.Store.Catalog(ctx, Engine, key, scope)
+// isCataloged reports whether an image has a catalog in its credential scope that counts with a policy.
+func (b *Backend) isCataloged(ctx context.Context, key image.Key, scope store.Scope, sbomPolicy string) (bool, error) {
+	catalog, err := b.Store.Catalog(ctx, Engine, key, scope)
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil && catalog.CountsWith(sbomPolicy), err
 }
 
 // jobProgress returns the Progress of an image that has a Job.

@@ -51,6 +51,8 @@ type queuedImage struct {
 	namespace, scanner string
 	key                image.Key
 	scope              store.Scope
+	// sbomPolicy is the policy that a catalog must count with.
+	sbomPolicy string
 	// wokenAt is when the image was woken for a free slot; zero if it was not.
 	wokenAt time.Time
 }
@@ -80,7 +82,7 @@ func (w *catalogQueue) admit(img backend.Image, p queue.Slots) bool {
 
 // enqueue adds an image to the queue unless it is queued, and returns its entry.
 func (w *catalogQueue) enqueue(img backend.Image) *queuedImage {
-	own := &queuedImage{namespace: img.Namespace, scanner: img.Scanner, key: img.Key, scope: img.Scope}
+	own := &queuedImage{namespace: img.Namespace, scanner: img.Scanner, key: img.Key, scope: img.Scope, sbomPolicy: img.SBOMPolicy}
 	if queued, found := w.images.Find(own.Flow(), func(i *queuedImage) bool { return i.is(img.Key, img.Scope) }); found {
 		return queued
 	}
@@ -122,7 +124,7 @@ func (w *catalogQueue) dropUnclaimed(now time.Time) {
 }
 
 // wakeNext returns the digests of images that are next in the queue and were not woken yet. It removes images for which wanted returns false.
-func (w *catalogQueue) wakeNext(p queue.Slots, now time.Time, wanted func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
+func (w *catalogQueue) wakeNext(p queue.Slots, now time.Time, wanted func(queuedImage) (bool, error)) (digests []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dropUnclaimed(now)
@@ -133,7 +135,7 @@ func (w *catalogQueue) wakeNext(p queue.Slots, now time.Time, wanted func(image.
 			return digests, nil
 		}
 		img := next[fresh]
-		switch wanted, err := wanted(img.key, img.scope); {
+		switch wanted, err := wanted(*img); {
 		case err != nil:
 			return digests, err
 		case !wanted:
@@ -151,11 +153,11 @@ func (b *Backend) wakeQueued(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	digests, err := b.queue.wakeNext(b.slots(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
-		if cataloged, err := b.isCataloged(ctx, key, scope); cataloged || err != nil {
+	digests, err := b.queue.wakeNext(b.slots(live), b.Clock.Now(), func(i queuedImage) (bool, error) {
+		if cataloged, err := b.isCataloged(ctx, i.key, i.scope, i.sbomPolicy); cataloged || err != nil {
 			return false, err
 		}
-		return b.Store.IsNeeded(ctx, Engine, key, scope)
+		return b.Store.IsNeeded(ctx, Engine, i.key, i.scope)
 	})
 	for _, digest := range digests { // outside the lock: a woken image calls StartCatalog
 		b.Wake(ctx, digest)

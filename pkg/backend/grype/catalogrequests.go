@@ -28,6 +28,8 @@ type catalogRequest struct {
 	throttled  map[string]time.Time
 	// overBudget means that the Job's result did not fit into the storage budget of its namespace.
 	overBudget bool
+	// sbomPolicy is the policy by which the Job may use an attested SBOM; empty if it has to catalog the image.
+	sbomPolicy string
 }
 
 // newCatalogRequest returns the request for an image, with the registries as they are now.

@@ -201,7 +201,7 @@ func (b *Backend) abandon(ctx context.Context, record store.Job) error {
 
 // recordCatalogEnd decides what the end of a catalog Job means for its image. A failure counts only if the catalog is missing.
 func (b *Backend) recordCatalogEnd(ctx context.Context, record store.Job, e jobEnd) (failed bool, err error) {
-	if cataloged, err := b.isCataloged(ctx, record.Key, record.Scope); cataloged || err != nil {
+	if cataloged, err := b.isCataloged(ctx, record.Key, record.Scope, record.SBOMPolicy); cataloged || err != nil {
 		return false, err
 	}
 	if leaving, err := b.isTerminating(ctx, record); leaving || err != nil {

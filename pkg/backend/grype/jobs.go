@@ -59,6 +59,9 @@ func (b *Backend) catalogJob(name string, request catalogRequest, resources core
 			args = append(args, "--spare", host)
 		}
 	}
+	if request.sbomPolicy != "" {
+		args = append(args, "--prefer-attestation")
+	}
 	pod, shape := b.workerPod(args, resources, catalog.ScratchSize), jobSettings(img)
 	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
 	mountPullSecrets(&pod, img.PullSecrets)

@@ -98,11 +98,11 @@ func (on suite) testCatalogScopes(t *testing.T) {
 	manifest := key("app")
 	manifest.Digest = catalogOf("app", f.clock.Now()).PlatformDigest
 	for name, k := range map[string]image.Key{"by its index": key("app"), "by its manifest": manifest} {
-		scopes := got[[]store.Scope](t)(f.CatalogScopes(t.Context(), "grype", k))
+		scopes := got[[]store.Scope](t)(f.CatalogScopes(t.Context(), "grype", k, ""))
 		equal(t, name, scopes, []store.Scope{store.Cluster, "shop", "zoo"})
 		for _, scope := range scopes {
 			got[store.Catalog](t)(f.Catalog(t.Context(), "grype", k, scope))
 		}
 	}
-	equal(t, "unknown", got[[]store.Scope](t)(f.CatalogScopes(t.Context(), "grype", key("unknown"))), []store.Scope(nil))
+	equal(t, "unknown", got[[]store.Scope](t)(f.CatalogScopes(t.Context(), "grype", key("unknown"), "")), []store.Scope(nil))
 }

@@ -121,6 +121,8 @@ var contract = []contractTest{
 	{name: "UsedImages", run: suite.testUsedImages},
 
 	{name: "JobResultIsTakenOnce", run: suite.testJobResultIsTakenOnce},
+	{name: "AttestedResults", run: suite.testAttestedResults},
+	{name: "ReplacedAttestationIsMatchedAgain", run: suite.testReplacedAttestationIsMatchedAgain},
 	{name: "AnotherJobOfTheSameName", run: suite.testAnotherJobOfTheSameName},
 	{name: "AResultReplacesNoOtherImages", run: suite.testAResultReplacesNoOtherImages},
 	{name: "Budget", run: suite.testBudget},

@@ -55,7 +55,7 @@ func (on suite) testCatalogsOfEnginesAreIndependent(t *testing.T) {
 			if err == nil && c.Tool != "syft 1.0.0" && engine == grype {
 				t.Errorf("%s: Grype's list is another engine's: %+v", what, c)
 			}
-			scopes := got[[]store.Scope](t)(f.CatalogScopes(t.Context(), engine, key("app")))
+			scopes := got[[]store.Scope](t)(f.CatalogScopes(t.Context(), engine, key("app"), ""))
 			equal(t, what+": scopes of "+engine, len(scopes), len(slices.DeleteFunc(slices.Clone(want), func(e string) bool { return e != engine })))
 		}
 	}

@@ -84,6 +84,60 @@ func (on suite) testAResultReplacesNoOtherImages(t *testing.T) {
 	equal(t, "the SBOM after the catalog was forgotten", f.artifact(t, "app", store.ArtifactSBOM), "newer SBOM")
 }
 
+// testAttestedResults checks who may replace an attested SBOM: only a result whose image it does not count for. A catalog of an image's content
+// counts for every image, and stays.
+func (on suite) testAttestedResults(t *testing.T) {
+	f := on.newStore(t)
+	save := func(job, policy string) bool {
+		result := f.jobResult(t, job, "app", "SBOM of "+job)
+		if result.Attestation.Problem = "not signed"; policy != "" {
+			result.Attestation = store.Attestation{Policy: policy, Signer: "signer of " + job}
+		}
+		return got[bool](t)(f.SaveJobResult(t.Context(), result))
+	}
+	scopes := func(policy string) int {
+		return len(got[[]store.Scope](t)(f.CatalogScopes(t.Context(), "grype", key("app"), policy)))
+	}
+	for _, step := range []struct {
+		job, policy string
+		kept        bool
+		sbom        string
+		// counts are the scopes with a catalog that counts with the policies "a", "b" and none.
+		counts [3]int
+	}{
+		{"one", "a", true, "SBOM of one", [3]int{1, 0, 0}},
+		{"two", "a", false, "SBOM of one", [3]int{1, 0, 0}},
+		{"three", "b", true, "SBOM of three", [3]int{0, 1, 0}},
+		{"four", "", true, "SBOM of four", [3]int{1, 1, 1}},
+		{"five", "a", false, "SBOM of four", [3]int{1, 1, 1}},
+	} {
+		if kept := save(step.job, step.policy); kept != step.kept {
+			t.Errorf("the result of job %s is kept: %v, want %v", step.job, kept, step.kept)
+		}
+		equal(t, "the SBOM after job "+step.job, f.artifact(t, "app", store.ArtifactSBOM), step.sbom)
+		equal(t, "the scopes after job "+step.job, [3]int{scopes("a"), scopes("b"), scopes("")}, step.counts)
+	}
+	equal(t, "the catalog", got[store.Catalog](t)(f.Catalog(t.Context(), "grype", key("app"), store.Cluster)).Attestation, store.Attestation{Problem: "not signed"})
+}
+
+// testReplacedAttestationIsMatchedAgain checks that findings of an SBOM that was replaced do not stay: its image is matched again with the
+// same data, and a match of the former SBOM that is running is not stored.
+func (on suite) testReplacedAttestationIsMatchedAgain(t *testing.T) {
+	f := on.newStore(t)
+	attested := f.jobResult(t, "one", "app", "attested")
+	attested.Attestation = store.Attestation{Policy: "a", Signer: "somebody"}
+	got[bool](t)(f.SaveJobResult(t.Context(), attested))
+	f.use(t, "scanner", "app")
+	leases := f.lease(t, "worker")
+	got[bool](t)(f.SaveJobResult(t.Context(), f.jobResult(t, "two", "app", "cataloged")))
+	if _, err := f.SaveReport(t.Context(), report("app"), leases[0].ID); !errors.Is(err, store.ErrLeaseEnded) {
+		t.Errorf("a report about the former SBOM: got %v, want ErrLeaseEnded", err)
+	}
+	if again := f.lease(t, "worker"); len(again) != 1 {
+		t.Errorf("%d images are leased after the SBOM was replaced, want 1", len(again))
+	}
+}
+
 // testBudget checks that a result over the namespace's budget leaves no trace, and that freed bytes can be used again.
 func (on suite) testBudget(t *testing.T) {
 	f := on.newStore(t)

@@ -20,6 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/document"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -107,7 +108,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		Catalog: store.Catalog{
 			Engine: grype.Engine, Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
 			Distro: truncate(brought.result.Distro, maxText), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool, maxText), CatalogedAt: i.Clock.Now(),
-			Namespace: namespaceOf(job),
+			Namespace: namespaceOf(job), Attestation: attestationOf(brought.result, job),
 		},
 		JobUID: job.UID, Digest: digest, Artifacts: artifacts, Size: size, Budget: i.StoreBytes,
 	})
@@ -115,7 +116,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		return i.storeRefusal(ctx, err, job)
 	}
 	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
-		"packages", brought.result.Packages, "kept", kept)
+		"packages", brought.result.Packages, "kept", kept, "sbomSigner", failure.Line(brought.result.SBOMSigner))
 	i.Backend.RecordCatalog(ctx, job)
 	return nil
 }
@@ -264,6 +265,9 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	if result.Packages < 0 || result.Packages > workerapi.MaxPackages {
 		return refuse(http.StatusUnprocessableEntity, "packages: %d, want 0 to %d; exclude the image if it has more", result.Packages, workerapi.MaxPackages)
 	}
+	if result.SBOMSigner != "" && job.SBOMPolicy == "" {
+		return refuse(http.StatusUnprocessableEntity, "sbomSigner: %.80q signed the SBOM, and this Job has to catalog the image", result.SBOMSigner)
+	}
 	platform, err := image.ParsePlatform(result.Platform)
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "platform: %v", err)
@@ -272,6 +276,14 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 		return refuse(http.StatusUnprocessableEntity, "platform: %s was cataloged, %s runs", platform, job.Key.Platform)
 	}
 	return nil
+}
+
+// attestationOf returns what the result has to do with an attested SBOM. The policy is the one that the manager gave the Job.
+func attestationOf(result workerapi.CatalogResult, job store.Job) store.Attestation {
+	if result.SBOMSigner == "" {
+		return store.Attestation{Problem: truncate(failure.Line(result.SBOMProblem), workerapi.MaxSBOMProblemBytes)}
+	}
+	return store.Attestation{Policy: job.SBOMPolicy, Signer: truncate(failure.Line(result.SBOMSigner), workerapi.MaxSBOMSignerBytes)}
 }
 
 // truncate cuts a text to limit bytes, without a partial character at its end.

@@ -114,6 +114,37 @@ func TestAdditionalFormats(t *testing.T) {
 	}
 }
 
+// TestAttestedSBOM: an attested SBOM is stored with its signer, and with the policy that the manager gave the Job.
+func TestAttestedSBOM(t *testing.T) {
+	for name, tt := range map[string]struct {
+		policy string
+		change func(*workerapi.CatalogResult)
+		status int
+		want   store.Attestation
+	}{
+		"attested":                             {"policy", func(r *workerapi.CatalogResult) { r.SBOMSigner = "somebody" }, http.StatusNoContent, store.Attestation{Policy: "policy", Signer: "somebody"}},
+		"cataloged instead":                    {"policy", func(r *workerapi.CatalogResult) { r.SBOMProblem = "not\nsigned" }, http.StatusNoContent, store.Attestation{Problem: "not signed"}},
+		"attested, and the Job has to catalog": {"", func(r *workerapi.CatalogResult) { r.SBOMSigner = "somebody" }, http.StatusUnprocessableEntity, store.Attestation{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newIngestAPI(t, Limits{})
+			a.must(a.store.SaveJob(t.Context(), store.Job{
+				Namespace: operatorNamespace, Name: "catalog", UID: "uid-of-catalog", Purpose: store.JobCatalog, Key: web, CreatedAt: noon, Worker: workerImage, SBOMPolicy: tt.policy,
+			}))
+			w := a.worker(operatorNamespace, "catalog-pod", "uid-of-catalog")
+			w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { tt.change(&p.result) })), tt.status, "")
+			if tt.status != http.StatusNoContent {
+				return
+			}
+			got, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster)
+			a.must(err)
+			if diff := cmp.Diff(tt.want, got.Attestation); diff != "" {
+				t.Errorf("attestation (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestUploadsThatAreRefused: a refused upload leaves nothing behind.
 func TestUploadsThatAreRefused(t *testing.T) {
 	text := []byte(strings.Repeat("an SBOM, ", 1000))

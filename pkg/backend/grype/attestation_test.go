@@ -1,0 +1,69 @@
+package grype
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// trusting returns a source that trusts an identity.
+func trusting(identity string) workerapi.SBOMSource {
+	return workerapi.SBOMSource{
+		Prefer: workerapi.PreferAttestation, Signers: []workerapi.Signer{{Issuer: "https://issuer.example.com", Identity: identity}}, TrustedRoot: "{}",
+	}
+}
+
+// TestWhichJobsPreferAttestations: a Job may use an attested SBOM unless one of another registry, whose signers are trusted, counts for the digest.
+func TestWhichJobsPreferAttestations(t *testing.T) {
+	one, other, former := trusting("one"), trusting("other"), trusting("former")
+	for name, tt := range map[string]struct {
+		image   workerapi.SBOMSource
+		catalog *store.Attestation
+		// done means that there is no Job: the catalog counts.
+		done, prefers bool
+	}{
+		"a registry that prefers none":                     {workerapi.SBOMSource{}, nil, false, false},
+		"a registry that prefers attestations":             {one, nil, false, true},
+		"cataloged before":                                 {one, &store.Attestation{}, true, false},
+		"attested before":                                  {one, &store.Attestation{Policy: one.Policy()}, true, false},
+		"attested for another registry":                    {one, &store.Attestation{Policy: other.Policy()}, false, false},
+		"attested by who is not trusted any more":          {one, &store.Attestation{Policy: former.Policy()}, false, true},
+		"attested for another registry, this prefers none": {workerapi.SBOMSource{}, &store.Attestation{Policy: one.Policy()}, false, false},
+		"attestations are not preferred any more":          {workerapi.SBOMSource{}, &store.Attestation{Policy: former.Policy()}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, func(o *Options) {
+				o.Config.Registries = []config.Registry{{Host: "one.example.com", SBOM: one}, {Host: "other.example.com", SBOM: other}}
+			})
+			web := public("web")
+			web.SBOMPolicy = tt.image.Policy()
+			if tt.catalog != nil {
+				e.must(e.Store.SaveCatalog(t.Context(), store.Catalog{
+					Engine: Engine, Key: web.Key, PlatformDigest: platformDigest(web), Packages: 1, Tool: "syft", CatalogedAt: noon, Attestation: *tt.catalog,
+				}, nil))
+			}
+			if got := e.index(web); (got == "done") != tt.done {
+				t.Fatalf("index says %q, want done: %v", got, tt.done)
+			}
+			if tt.done {
+				return
+			}
+			job := e.job("catalog")
+			if prefers := slices.Contains(job.Spec.Template.Spec.Containers[0].Args, "--prefer-attestation"); prefers != tt.prefers {
+				t.Errorf("the Job prefers an attestation: %v, want %v", prefers, tt.prefers)
+			}
+			record, err := e.Store.JobByUID(t.Context(), string(job.UID))
+			e.must(err)
+			want := ""
+			if tt.prefers {
+				want = web.SBOMPolicy
+			}
+			if record.SBOMPolicy != want {
+				t.Errorf("the record has the policy %q, want %q", record.SBOMPolicy, want)
+			}
+		})
+	}
+}
