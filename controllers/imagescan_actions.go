@@ -76,7 +76,7 @@ func (r *ImageScanReconciler) perform(ctx context.Context, s *imageScanScope, ne
 
 // adoptCatalog shows the catalog that a decision is based on, and has an outdated one made again.
 func (s *imageScanScope) adoptCatalog() {
-	s.scan.Status.PlatformDigest = s.facts.Catalog.PlatformDigest
+	s.scan.Status.PlatformDigest, s.scan.Status.SBOM = s.facts.Catalog.PlatformDigest, originOf(s.facts.Catalog.Attestation)
 	if refresher, ok := s.backend.(backend.CatalogRefresher); ok {
 		refresher.RefreshCatalog(s.image, *s.facts.Catalog)
 	}

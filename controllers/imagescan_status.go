@@ -20,6 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -47,6 +48,28 @@ func (s *imageScanScope) setResult() {
 	status := &s.scan.Status
 	status.Packages, status.NotCovered = ptr.To(clamp(s.facts.Catalog.Packages)), gapsOf(s.facts.Report.NotCovered)
 	status.Attempts, status.NextAttemptTime, status.FailedSinceTime = 0, nil, nil
+}
+
+// originOf returns where the list of packages comes from; nil if no attested SBOM is preferred and none was used.
+func originOf(a store.Attestation) *v1alpha1.SBOMOrigin {
+	switch {
+	case a.Policy != "":
+		return &v1alpha1.SBOMOrigin{Source: v1alpha1.SBOMFromAttestation, Signer: truncate(a.Signer, v1alpha1.MaxSignerBytes)}
+	case a.Problem != "":
+		return &v1alpha1.SBOMOrigin{Source: v1alpha1.SBOMFromImage, Message: truncate(a.Problem, v1alpha1.MaxProblemBytes)}
+	}
+	return nil
+}
+
+// describeOrigin describes where the list of packages comes from, as the end of a line. Empty if there is nothing to say.
+func describeOrigin(origin *v1alpha1.SBOMOrigin) string {
+	switch {
+	case origin == nil:
+		return ""
+	case origin.Source == v1alpha1.SBOMFromAttestation:
+		return "; the list of packages is the claim of " + origin.Signer
+	}
+	return "; cataloged, since no attested SBOM is accepted: " + origin.Message
 }
 
 // setFindings copies the report's finding counts and top findings to the status. Suppressed findings are only counted.
@@ -174,7 +197,8 @@ func (s *imageScanScope) listWorkloads() {
 
 // shrinkToFit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
 // to one, messages to 128 bytes, all workloads, all top findings, messages to 32 bytes, the end of notCovered (what the engine analyses in
-// no image) down to minGaps entries, messages to 8 bytes, the worst finding, the image's short name. Counts and conditions always stay.
+// no image) down to minGaps entries, the texts about the SBOM to 64 bytes, messages to 8 bytes, the worst finding, the image's short name, the
+// texts about the SBOM to 8 bytes. Counts and conditions always stay.
 func shrinkToFit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
 	shorten := []func() bool{
@@ -185,9 +209,11 @@ func shrinkToFit(scan *v1alpha1.ImageScan) {
 		func() bool { return dropLast(&status.TopFindings, 0) },
 		func() bool { return shortenMessages(status.Conditions, 32) },
 		func() bool { return dropLast(&status.NotCovered, minGaps) },
+		func() bool { return shortenOrigin(status.SBOM, 64) },
 		func() bool { return shortenMessages(status.Conditions, 8) },
 		func() bool { return dropText(&status.WorstFinding) },
 		func() bool { return dropText(&status.Image) },
+		func() bool { return shortenOrigin(status.SBOM, 8) },
 	}
 	for _, step := range shorten {
 		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {
@@ -219,6 +245,15 @@ func dropText(text *string) bool {
 	dropped := *text != ""
 	*text = ""
 	return dropped
+}
+
+func shortenOrigin(origin *v1alpha1.SBOMOrigin, limit int) (changed bool) {
+	if origin == nil {
+		return false
+	}
+	before := *origin
+	origin.Signer, origin.Message = truncate(origin.Signer, limit), truncate(origin.Message, limit)
+	return *origin != before
 }
 
 func shortenMessages(conditions []metav1.Condition, limit int) (changed bool) {
@@ -305,7 +340,7 @@ func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	case len(held) > 0:
 		found += "; " + unknown
 	}
-	return found + describeGaps(status.Engine, status.NotCovered)
+	return found + describeGaps(status.Engine, status.NotCovered) + describeOrigin(status.SBOM)
 }
 
 // describeScanned describes in one line what was found in all images of a Scanner and what was not analysed.

@@ -19,6 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // anyScan generates ImageScans within the API's bounds, with names and texts of any length.
@@ -36,6 +37,9 @@ func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
 		}
 		scan.Status = fullStatus("x")
 		scan.Status.Conditions[0].Message = text("message", v1alpha1.MaxMessageBytes)
+		scan.Status.SBOM = originOf(rapid.SampledFrom([]store.Attestation{
+			{}, {Policy: "p", Signer: text("signer", v1alpha1.MaxSignerBytes)}, {Problem: text("problem", v1alpha1.MaxProblemBytes)},
+		}).Draw(t, "attestation"))
 		scan.Status.Workloads, scan.Status.TopFindings = nil, nil
 		for range rapid.IntRange(0, v1alpha1.MaxWorkloads).Draw(t, "workloads") {
 			scan.Status.Workloads = append(scan.Status.Workloads, text("workload", maxWorkloadBytes))
@@ -89,7 +93,10 @@ func TestShrinkToFitProperties(t *testing.T) {
 		if is.WorstFinding == "" && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(is.NotCovered) > minGaps || len(message) > 8) {
 			t.Fatal("the worst finding is cut before something else")
 		}
-		is.WorstFinding = was.WorstFinding
+		if !cmp.Equal(was.SBOM, is.SBOM) && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(is.NotCovered) > minGaps) {
+			t.Fatal("the texts about the SBOM are cut before findings, workloads and what is not covered")
+		}
+		is.WorstFinding, is.Image, is.SBOM = was.WorstFinding, was.Image, was.SBOM
 		is.Workloads, is.TopFindings, is.NotCovered, is.Conditions[0].Message = was.Workloads, was.TopFindings, was.NotCovered, longer
 		if diff := cmp.Diff(was, is); diff != "" {
 			t.Fatalf("counts, conditions or something else is cut:\n%s", diff)
@@ -189,6 +196,29 @@ func TestDescribeResult(t *testing.T) {
 		status.Engine = v1alpha1.BackendClair
 		if got := describeResult(&status, append(slices.Clone(gaps), "Swift")); got != want {
 			t.Errorf("%+v is described as %q, want %q", status, got, want)
+		}
+	}
+}
+
+// TestDescribeOrigin: a result names whose claim the list of packages is, or why the image was cataloged.
+func TestDescribeOrigin(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	for what, c := range map[string]struct {
+		attestation store.Attestation
+		source      v1alpha1.SBOMSource
+		want        string
+	}{
+		"nothing preferred":     {store.Attestation{}, "", "no known vulnerabilities"},
+		"attested":              {store.Attestation{Policy: "p", Signer: "release@example.com (https://issuer.example.com)"}, v1alpha1.SBOMFromAttestation, "no known vulnerabilities; the list of packages is the claim of release@example.com (https://issuer.example.com)"},
+		"cataloged instead":     {store.Attestation{Problem: "the index is not signed"}, v1alpha1.SBOMFromImage, "no known vulnerabilities; cataloged, since no attested SBOM is accepted: the index is not signed"},
+		"texts that do not fit": {store.Attestation{Problem: long}, v1alpha1.SBOMFromImage, "no known vulnerabilities; cataloged, since no attested SBOM is accepted: " + long[:v1alpha1.MaxProblemBytes-3] + "…"},
+	} {
+		status := v1alpha1.ImageScanStatus{Findings: &v1alpha1.FindingCounts{}, Packages: ptr.To[int32](7), SBOM: originOf(c.attestation)}
+		if got := describeResult(&status, nil); got != c.want {
+			t.Errorf("%s: described as %q, want %q", what, got, c.want)
+		}
+		if got := ptr.Deref(status.SBOM, v1alpha1.SBOMOrigin{}).Source; got != c.source {
+			t.Errorf("%s: the source is %q, want %q", what, got, c.source)
 		}
 	}
 }

@@ -18,6 +18,8 @@ const (
 	MaxNotCoveredBytes = 20 // of one entry
 	MaxImageBytes      = 40
 	MaxWorstBytes      = 168
+	MaxSignerBytes     = 200
+	MaxProblemBytes    = 256
 )
 
 // DigestType is what a digest identifies.
@@ -140,6 +142,11 @@ type ImageScanStatus struct {
 	// +optional
 	Packages *int32 `json:"packages,omitempty"`
 
+	// sbom is where the list of packages comes from, if an attested SBOM is preferred for the image or was used. Unset for other images: they
+	// were cataloged.
+	// +optional
+	SBOM *SBOMOrigin `json:"sbom,omitempty"`
+
 	// notCovered lists what the engine never has findings for. Packages that this image contains come first, such as those of its
 	// distribution. Ecosystems whose packages it may contain follow. Empty if the engine reports no such gaps.
 	// +listType=atomic
@@ -205,6 +212,33 @@ type ImageScanStatus struct {
 	// nextAttemptTime is when a failed image is retried.
 	// +optional
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
+}
+
+// SBOMSource is where a list of packages comes from.
+// +kubebuilder:validation:Enum=Attestation;Image
+type SBOMSource string
+
+// Sources of lists of packages.
+const (
+	// SBOMFromAttestation is an SBOM that the image's publisher attached and signed. Its content is the publisher's claim.
+	SBOMFromAttestation SBOMSource = "Attestation"
+	// SBOMFromImage is a catalog of the image's content.
+	SBOMFromImage SBOMSource = "Image"
+)
+
+// SBOMOrigin is where a list of packages comes from.
+type SBOMOrigin struct {
+	// source is Attestation if the packages are what the signer of an attached SBOM claims, and Image if the operator cataloged the image.
+	// +required
+	Source SBOMSource `json:"source,omitempty"`
+	// signer of the attached SBOM: the identity and issuer in the signer's certificate, or the digest of the key.
+	// +kubebuilder:validation:MaxLength=200
+	// +optional
+	Signer string `json:"signer,omitempty"`
+	// message says why the image was cataloged although an attested SBOM is preferred.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // TopFinding is one of the worst findings.
