@@ -9,7 +9,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -45,13 +44,13 @@ func (i impatientExporter) Export(ctx context.Context, to receiver.Address, r ex
 
 func newExportWorld(t *testing.T, hosts ...string) *exportWorld {
 	t.Helper()
-	w := &exportWorld{world: newBareWorld(t), server: newServer(t, imported, httptest.NewTLSServer)}
+	w := &exportWorld{world: newBareWorld(t), server: newServer(t, announce.ReceiverTypeWebhook, false)}
 	w.server.answers(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(rw, imported)
 	})
 	roots := x509.NewCertPool()
-	roots.AddCert(w.server.Certificate())
+	roots.AddCert(w.server.certificate)
 	w.exporters = map[string]notifier.Exporter{}
 	for kind, exporter := range notifier.NewExporters(notifier.Network{Network: receiver.Network{Roots: roots}}) {
 		w.exporters[kind] = impatientExporter{exporter}

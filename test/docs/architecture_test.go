@@ -12,16 +12,17 @@ import (
 )
 
 var (
-	// packageRow matches a row of the table of packages in docs/architecture.md.
+	// packageRow matches a row of a table of packages.
 	packageRow = regexp.MustCompile("(?m)^\\| `([a-z0-9/-]+)` \\| ([A-Z].*\\.) \\|$")
 	// codePath matches a path of the project between backquotes.
 	codePath = regexp.MustCompile("`((?:api|cmd|config|controllers|notifier|pkg|registry|worker|workerapi)/[^` ]*)`")
 )
 
-// TestArchitecture checks that docs/architecture.md describes each package of the product once, and that each path on it
-// and on the page of what to change where exists.
+// TestArchitecture checks that the pages about the architecture describe each package of the product once, and that each path on them and on the
+// page of what to change where exists.
 func TestArchitecture(t *testing.T) {
-	page := read(t, "docs/architecture.md")
+	pages := []string{"docs/architecture.md", "docs/understand/architecture-modules.md"}
+	page := readAll(t, pages...)
 	described := map[string]bool{}
 	for _, row := range packageRow.FindAllStringSubmatch(page, -1) {
 		if described[row[1]] {
@@ -35,17 +36,17 @@ func TestArchitecture(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(actual)) {
 		if !described[name] {
-			t.Errorf("docs/architecture.md does not describe package %s", name)
+			t.Errorf("%q do not describe package %s", pages, name)
 		}
 	}
 	for name := range described {
 		if !actual[name] {
-			t.Errorf("docs/architecture.md describes %s, which is no package", name)
+			t.Errorf("%q describe %s, which is no package", pages, name)
 		}
 	}
 	for _, match := range codePath.FindAllStringSubmatch(page+read(t, "docs/understand/code-map.md"), -1) {
 		if found, err := filepath.Glob(filepath.Join(root, match[1])); err != nil || len(found) == 0 {
-			t.Errorf("docs/architecture.md or docs/understand/code-map.md names %s, which does not exist", match[1])
+			t.Errorf("%q or docs/understand/code-map.md name %s, which does not exist", pages, match[1])
 		}
 	}
 }

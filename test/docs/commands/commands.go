@@ -150,6 +150,7 @@ func Whole() []string {
 		"docs/use/troubleshooting-images.md",
 		"docs/use/troubleshooting-engines.md",
 		"docs/use/troubleshooting-messages.md",
+		"docs/use/troubleshooting-exports.md",
 		"docs/use/troubleshooting-clusterscanner.md",
 	}
 }
