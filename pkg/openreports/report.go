@@ -39,7 +39,7 @@ const (
 
 // Bounds of a Report. maxReportBytes is as JSON, and far below etcd's limit of 1.5 MiB for a request.
 const (
-	maxReportBytes   = 256 << 10
+	maxReportBytes   = 512 << 10
 	maxUnscanned     = 20
 	maxNameBytes     = 128 // of an ID, a package or a version
 	maxMessageBytes  = 384

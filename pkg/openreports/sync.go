@@ -3,6 +3,7 @@ package openreports
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,13 +22,14 @@ type round struct {
 	reported map[string]map[store.NamespacedImage]store.ReportAge
 }
 
-// sync makes the Reports of a namespace equal to what is known about its workloads.
+// sync makes the Reports of a namespace equal to what is known about its workloads. A Report that cannot be written does not delay the others: the
+// error has the number of these Reports and the first of their errors.
 func (r *round) sync(ctx context.Context, namespace string) error {
 	existing := map[string]*metav1.PartialObjectMetadata{}
 	if err := r.list(ctx, namespace, func(report *metav1.PartialObjectMetadata) { existing[report.Name] = report }); err != nil {
 		return err
 	}
-	inForce, handled := r.exceptions(namespace), 0
+	inForce, handled, failed := r.exceptions(namespace), 0, failures{}
 	asked := store.WorkloadsQuery{Seen: store.Sight{Namespaces: []string{namespace}}, Exceptions: inForce}
 	for cursor := (store.WorkloadCursor{}); ; {
 		page, err := r.Store.WorkloadsPage(ctx, asked, cursor, pageSize)
@@ -40,9 +42,7 @@ func (r *round) sync(ctx context.Context, namespace string) error {
 				return err
 			}
 			name := reportName(one.kind, one.name)
-			if err := r.apply(ctx, one, existing[name]); err != nil {
-				return err
-			}
+			failed.add(r.apply(ctx, one, existing[name]))
 			delete(existing, name)
 		}
 		if handled += len(page.Workloads); page.Next == nil {
@@ -55,12 +55,32 @@ func (r *round) sync(ctx context.Context, namespace string) error {
 		cursor = *page.Next
 	}
 	for _, report := range existing {
-		if err := r.delete(ctx, report); err != nil {
-			return err
-		}
+		failed.add(r.delete(ctx, report))
 	}
 	r.suppressing[namespace] = inForce.Key()
-	return nil
+	return failed.err()
+}
+
+// failures counts errors and keeps the first one.
+type failures struct {
+	count int
+	first error
+}
+
+func (f *failures) add(err error) {
+	if err == nil {
+		return
+	}
+	if f.count++; f.first == nil {
+		f.first = err
+	}
+}
+
+func (f *failures) err() error {
+	if f.first == nil {
+		return nil
+	}
+	return fmt.Errorf("%d Reports could not be written or deleted: %w", f.count, f.first)
 }
 
 // read reads what the Report of a workload is made of.

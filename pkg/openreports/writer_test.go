@@ -108,23 +108,28 @@ func TestReportsAreRepaired(t *testing.T) {
 	w.Expect(w.summaries()).To(Equal(want[:1]), "after Remove")
 }
 
-// TestReportsForbidden: without permissions the problem is reported. What a quota of the namespace refuses is an error of the round, and no problem of
-// all Scanners.
+// TestReportsForbidden: without permissions the problem is reported. What a quota of the namespace refuses is an error of the round, delays no other Report,
+// and is no problem of all Scanners.
 func TestReportsForbidden(t *testing.T) {
 	w := newWorld(t)
 	w.installCRD()
-	w.scan("web", vulnerability("CVE-2026-0001", finding.High))
-	w.run("web", "Deployment", "web")
+	w.scan("old", vulnerability("CVE-2026-0001", finding.Low))
+	w.run("old", "Deployment", "old")
+	w.round()
 	// envtest runs no controller that would count what is used.
 	quota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "none"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/reports.openreports.io": resource.MustParse("0")}},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/reports.openreports.io": resource.MustParse("1")}},
 	}
 	w.Expect(w.client.Create(t.Context(), quota)).To(Succeed())
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard}
 	w.Expect(w.client.Status().Update(t.Context(), quota)).To(Succeed())
-	w.Eventually(func() string { return fmt.Sprint(w.writer.Run(t.Context())) }, time.Minute).Should(ContainSubstring("exceeded quota"))
+	w.scan("web", vulnerability("CVE-2026-0001", finding.Critical)) // comes first
+	w.run("web", "Deployment", "web")
+	w.scan("old", vulnerability("CVE-2026-0002", finding.Low))
+	w.Expect(fmt.Sprint(w.writer.Run(t.Context()))).To(ContainSubstring("exceeded quota"))
 	w.Expect(w.reason()).To(BeEmpty())
+	w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-old: CVE-2026-0002 fail"}))
 	w.Expect(w.client.Delete(t.Context(), quota)).To(Succeed())
 	w.Eventually(func() error { return w.writer.Run(t.Context()) }, time.Minute).Should(Succeed())
 

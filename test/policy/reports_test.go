@@ -33,7 +33,9 @@ func TestManagerChangesOnlyItsOwnReports(t *testing.T) {
 	own := map[string]string{"app.kubernetes.io/managed-by": "scanner-operator"}
 	foreign := aReport("foreign", map[string]string{"app.kubernetes.io/managed-by": "kyverno"})
 	g.Eventually(func() error { return c.admin.Create(background, foreign) }, policyTimeout, "100ms").Should(gomega.Succeed())
-	g.Eventually(func() string { return fmt.Sprint(c.privileged.Delete(background, foreign.DeepCopy(), client.DryRunAll)) }, policyTimeout, "100ms").
+	g.Eventually(func() string {
+		return fmt.Sprint(c.privileged.Delete(background, foreign.DeepCopy(), client.DryRunAll))
+	}, policyTimeout, "100ms").
 		Should(gomega.ContainSubstring("ValidatingAdmissionPolicy 'scanner-operator-manager-reports'"))
 	const others, labelled = "changes and deletes only its own Reports", "has its label"
 	denied(t, c.privileged.Delete(background, foreign.DeepCopy()), "reports", others)
