@@ -5,7 +5,7 @@
 //   - "vulnerable": one Critical and one High finding, and all findings given to Publish;
 //   - "evolving": findings that are unique to the image and depend on its digest;
 //   - "riddled": as many findings as a large image has, or as many as the name says: "riddled-20000";
-//   - "listed": no findings, and an SBOM;
+//   - "listed": no findings, and an SBOM, also as CycloneDX;
 //   - "hostile": findings whose texts are markup, formulas, control characters and very long;
 //   - "failing": indexing fails;
 //   - "slow": indexing never ends.
@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,12 +99,11 @@ func (b *Backend) StartCatalog(ctx context.Context, img backend.Image) (backend.
 	}
 	var artifacts map[store.Artifact]io.Reader
 	if strings.Contains(nameOf(img), "listed") {
-		sbom, err := listedSBOM()
-		if err != nil {
+		var err error
+		if artifacts, err = listedArtifacts(); err != nil {
 			return backend.Progress{}, err
 		}
 		catalog.Packages = listedPackages
-		artifacts = map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(sbom), store.ArtifactMatchInput: strings.NewReader("")}
 	}
 	return backend.Done, b.Store.SaveCatalog(ctx, catalog, artifacts)
 }
@@ -192,18 +192,38 @@ func evolvingFindings(digest string) []finding.Finding {
 	return findings
 }
 
-// listedSBOM returns an SBOM in Syft's format, compressed as the store expects it. The name of one package is a formula.
-func listedSBOM() ([]byte, error) {
-	type artifact struct {
+// listedArtifacts returns an SBOM in Syft's format and as CycloneDX. The name of one package is a formula.
+func listedArtifacts() (map[store.Artifact]io.Reader, error) {
+	type listed struct {
 		Name    string `json:"name"`
 		Version string `json:"version"`
 		Type    string `json:"type"`
 	}
-	artifacts := []artifact{{Name: "=cmd|' /C calc'!A0", Version: "1.0", Type: "npm"}}
+	packages := []listed{{Name: "=cmd|' /C calc'!A0", Version: "1.0", Type: "npm"}}
 	for i := 1; i < listedPackages; i++ {
-		artifacts = append(artifacts, artifact{Name: fmt.Sprintf("package-%03d", i), Version: "1." + strconv.Itoa(i), Type: "deb"})
+		packages = append(packages, listed{Name: fmt.Sprintf("package-%03d", i), Version: "1." + strconv.Itoa(i), Type: "deb"})
 	}
-	text, err := json.Marshal(map[string]any{"artifacts": artifacts})
+	components := slices.Clone(packages)
+	for i := range components {
+		components[i].Type = "library"
+	}
+	artifacts := map[store.Artifact]io.Reader{store.ArtifactMatchInput: strings.NewReader("")}
+	for artifact, document := range map[store.Artifact]any{
+		store.ArtifactSBOM:      map[string]any{"artifacts": packages},
+		store.ArtifactCycloneDX: map[string]any{"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components},
+	} {
+		compressed, err := compress(document)
+		if err != nil {
+			return nil, err
+		}
+		artifacts[artifact] = bytes.NewReader(compressed)
+	}
+	return artifacts, nil
+}
+
+// compress returns a document as JSON, compressed as the store expects it.
+func compress(document any) ([]byte, error) {
+	text, err := json.Marshal(document)
 	if err != nil {
 		return nil, err
 	}

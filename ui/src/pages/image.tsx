@@ -1,7 +1,7 @@
 // One image: what runs it, its findings, its packages, what another digest would change, and its documents.
 import { useState } from 'preact/hooks';
 import { ApiError, remove, urlOf, useGet } from '../api';
-import type { ExternalReport, ImageScan } from '../api.gen';
+import type { ExternalReport, ImageScan, SBOMFormat } from '../api.gen';
 import { compare, packagesOf, useRead, type ListedFinding, type ListedPackage } from '../documents';
 import { count, date, repositoryOf, severities, shortDigest } from '../format';
 import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Failure, Foreign, Pages, PhaseMark, SeverityMark, Table, TextFilter, Time, Title, View } from '../parts';
@@ -156,8 +156,13 @@ function OtherTools({ image }: { image: ImageScan }) {
     ]} />}</View>;
 }
 
+const sbomFormats: { format: SBOMFormat; name: string; file: string }[] = [
+  { format: 'syft-json', name: 'Syft JSON', file: 'syft.json' },
+  { format: 'cyclonedx-json', name: 'CycloneDX 1.6, all packages', file: 'sbom.cdx.json' },
+  { format: 'spdx-json', name: 'SPDX 2.3', file: 'spdx.json' },
+];
+
 const documents = [
-  { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/sbom', name: 'SBOM', format: 'Syft JSON', file: 'syft.json' },
   { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx', name: 'Findings', format: 'CycloneDX 1.6', file: 'cdx.json' },
   { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/sarif', name: 'Findings for code scanning', format: 'SARIF 2.1.0', file: 'sarif' },
   { path: '/api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv', name: 'Findings for a spreadsheet', format: 'CSV', file: 'csv' },
@@ -166,10 +171,27 @@ const documents = [
 
 function Downloads({ image }: { image: ImageScan }) {
   if (!image.findings) return <p>There is no result yet. {count(image.attempts ?? 0, 'attempt')} so far.</p>;
-  return <>{documents.map((d) => {
-    const outdated = d.file !== 'syft.json' && image.phase === 'Failed' && { outdated: true };
-    const url = urlOf(d.path, { namespace: image.namespace, name: image.name }, { ...outdated });
-    return <section key={d.name}><h2>{d.name}</h2><p><a href={url} download={`${image.namespace}-${image.name}.${d.file}`}>{d.format}</a></p>
-      <Command text={`curl --cacert ca.crt -H "Authorization: Bearer $TOKEN" ${location.origin}${url}`} /></section>;
+  return <><SBOMs image={image} />{documents.map((d) => {
+    const url = urlOf(d.path, { namespace: image.namespace, name: image.name }, { ...(image.phase === 'Failed' && { outdated: true }) });
+    return <section key={d.name}><h2>{d.name}</h2><Download image={image} url={url} text={d.format} file={d.file} /></section>;
   })}</>;
+}
+
+// SBOMs links the SBOM in each format that is stored, and says how to get the others.
+function SBOMs({ image }: { image: ImageScan }) {
+  const isStored = ({ format }: { format: SBOMFormat }) => image.sbomFormats?.includes(format);
+  const missing = sbomFormats.filter((f) => !isStored(f)).map((f) => f.format);
+  return <section><h2>SBOM</h2>
+    {sbomFormats.filter(isStored).map((f) => {
+      const url = urlOf('/api/v1/namespaces/{namespace}/imagescans/{name}/sbom', { namespace: image.namespace, name: image.name }, { format: f.format });
+      return <Download key={f.format} image={image} url={url} text={f.name} file={f.file} />;
+    })}
+    {!image.sbomFormats ? <p class="mute">There is no SBOM. Grype makes one, Clair does not.</p>
+      : missing.length > 0 && <p class="mute">Not stored: {missing.join(', ')}. Once the operator's configuration names a format (<code>grype.catalog.additionalFormats</code>), images that are scanned again have it.</p>}
+  </section>;
+}
+
+function Download({ image, url, text, file }: { image: ImageScan; url: string; text: string; file: string }) {
+  return <><p><a href={url} download={`${image.namespace}-${image.name}.${file}`}>{text}</a></p>
+    <Command text={`curl --cacert ca.crt -H "Authorization: Bearer $TOKEN" '${location.origin}${url}'`} /></>;
 }

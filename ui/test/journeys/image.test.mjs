@@ -106,6 +106,23 @@ test('findings can be downloaded as CSV with the filters of the page, and as SAR
   await keeper.leave();
 });
 
+test('an SBOM can be downloaded in the formats that are stored, and the page names the others', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  await keeper.visit(`${await addressOf(keeper, 'depot', 'listed-scales')}?tab=downloads`);
+  const sbom = async (link) => {
+    const [download] = await Promise.all([keeper.page.waitForEvent('download'), keeper.page.getByRole('link', { name: link, exact: true }).click()]);
+    return { name: download.suggestedFilename(), ...JSON.parse(await readFile(await download.path(), 'utf8')) };
+  };
+  const [syft, cyclonedx] = [await sbom('Syft JSON'), await sbom('CycloneDX 1.6, all packages')];
+  assert.match(syft.name, /\.syft\.json$/);
+  assert.match(cyclonedx.name, /\.sbom\.cdx\.json$/);
+  assert.equal(cyclonedx.specVersion, '1.6');
+  assert.deepEqual(cyclonedx.components.map((c) => c.name), syft.artifacts.map((a) => a.name));
+  assert.equal(await keeper.page.getByRole('link', { name: 'SPDX 2.3' }).count(), 0);
+  assert.ok((await keeper.text('main')).includes('Not stored: spdx-json.'));
+  await keeper.leave();
+});
+
 test('lists can be downloaded as CSV with the filters of the page', async () => {
   const keeper = await Person.signedIn('keeper', '/vulnerabilities?namespace=depot&minSeverity=High');
   await keeper.settled();
