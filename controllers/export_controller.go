@@ -22,6 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/export"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/scan"
@@ -89,6 +90,9 @@ func (r *ExportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	for i, one := range exports {
 		settings := r.settings(scanner, one)
 		settings.Exceptions, settings.IsCovered = exceptions, func(namespace string) bool { return covered[namespace] }
+		settings.HasOtherImages = func(ctx context.Context, namespace, kind, name string, known []image.Key) (bool, error) {
+			return r.Inventory.HasOtherImages(ctx, scanner, namespace, kind, name, known)
+		}
 		runs.Go(func() error {
 			results[i], errs[i] = exporter.Run(ctx, settings, workloads)
 			r.report(ctx, scanner, one.Name, results[i])
@@ -106,7 +110,7 @@ func (r *ExportReconciler) untilNext(ctx context.Context, exports []v1alpha1.Exp
 	for i, result := range results {
 		if errs[i] != nil {
 			result.Next = r.Clock.Now().Add(scan.StoreRetry)
-			if store.StorageFault(errs[i]) == nil {
+			if store.StorageFault(errs[i]) == nil && ctx.Err() == nil {
 				ctrl.LoggerFrom(ctx).Error(errs[i], "Exporting", "export", exports[i].Name)
 			}
 		}

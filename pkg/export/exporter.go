@@ -18,6 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -64,6 +65,8 @@ type Settings struct {
 	ProductType, Engagement string
 	// Exceptions are in force now.
 	Exceptions exception.Set
+	// HasOtherImages reports whether a workload runs, or is about to run, an image that is none of these: the store may not know of it yet.
+	HasOtherImages func(ctx context.Context, namespace, kind, name string, known []image.Key) (bool, error)
 	// IsCovered reports whether the Scanner is responsible for a namespace. The findings of a workload that has left its coverage stay in the tool.
 	IsCovered func(namespace string) bool
 }
@@ -235,7 +238,7 @@ func (r *run) sendAll(ctx context.Context, queue []task) error {
 		case now.Before(r.state.NextAttempt):
 			r.next(r.state.NextAttempt)
 			return nil
-		case now.Sub(r.begun) >= maxRun, ctx.Err() != nil:
+		case now.Sub(r.begun) >= maxRun, isOver(ctx):
 			r.next(now)
 			return nil
 		}
@@ -252,12 +255,16 @@ func (r *run) sendAll(ctx context.Context, queue []task) error {
 	return nil
 }
 
+func isOver(ctx context.Context) bool { return ctx.Err() != nil }
+
 // send sends one workload, unless the tool has its findings already, and records the outcome.
 func (r *run) send(ctx context.Context, t task) error {
 	request, version, err := r.compose(ctx, t)
 	switch {
 	case errors.Is(err, errNotReady):
-		return nil //nolint:nilerr // the workload stays pending, and a later run looks again
+		r.state.Pending, r.state.Waiting = r.state.Pending-1, r.state.Waiting+1
+		r.next(r.Now().Add(minBackoff))
+		return nil
 	case errors.Is(err, store.ErrTooManyCandidates):
 		return r.record(ctx, t, announce.Outcome{
 			Result: announce.Permanent, Reason: ReasonTooManyFindings,
@@ -312,12 +319,13 @@ func (r *run) record(ctx context.Context, t task, outcome announce.Outcome) erro
 	return r.save(ctx, t.key, t.item)
 }
 
-// errNotReady means that the workload is not there, is there again, or has an image without a result, other than when the run was planned.
+// errNotReady means that the workload is not there, is there again, or has an image without a result, other than the run was planned with.
 var errNotReady = errors.New("the workload has changed")
 
 // compose reads the findings of a workload and returns the request, with what identifies them.
 func (r *run) compose(ctx context.Context, t task) (request Request, version string, err error) {
 	var details store.WorkloadDetails
+	var images []image.Key
 	i := t.item
 	err = r.Store.InSnapshot(ctx, func(ctx context.Context) error {
 		w, err := r.Store.WorkloadVersion(ctx, r.UID, i.Namespace, i.Kind, i.Name)
@@ -329,7 +337,7 @@ func (r *run) compose(ctx context.Context, t task) (request Request, version str
 		case t.gone:
 			return nil
 		}
-		version = r.versionOf(w)
+		version, images = r.versionOf(w), w.Images
 		details, err = r.Store.Workload(ctx, store.WorkloadQuery{
 			Namespace: i.Namespace, Kind: i.Kind, Name: i.Name, Scanner: r.UID, Exceptions: r.exceptionsIn(i.Namespace),
 		}, maxFindings)
@@ -337,6 +345,10 @@ func (r *run) compose(ctx context.Context, t task) (request Request, version str
 	})
 	if err != nil {
 		return Request{}, "", err
+	}
+	// The pods are read after the store. Whatever they run by now is either among the images, or the reason to wait.
+	if others, err := r.HasOtherImages(ctx, i.Namespace, i.Kind, i.Name, images); err != nil || others {
+		return Request{}, "", cmp.Or(err, errNotReady)
 	}
 	project := r.project(i.Namespace, i.Kind, i.Name)
 	if t.gone {

@@ -65,6 +65,8 @@ type world struct {
 	dojo     *dojo
 	settings Settings
 	covered  map[string]bool
+	// others are the Deployments that run an image which the store does not know of.
+	others map[string]bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -76,8 +78,9 @@ func newWorld(t *testing.T) *world {
 	w.store = db
 	w.settings = Settings{
 		UID: "uid", Scanner: "shop/default", Name: "dojo", Generation: 1, Engine: "Grype", ProductType: "Kubernetes", Engagement: "prod",
-		Receiver:  announce.ReceiverRef{Type: TypeDefectDojo, Namespace: "shop", SecretName: "dojo", SecretKey: "address"},
-		IsCovered: func(namespace string) bool { return w.covered[namespace] },
+		Receiver:       announce.ReceiverRef{Type: TypeDefectDojo, Namespace: "shop", SecretName: "dojo", SecretKey: "address"},
+		HasOtherImages: func(_ context.Context, _, _, name string, _ []image.Key) (bool, error) { return w.others[name], nil },
+		IsCovered:      func(namespace string) bool { return w.covered[namespace] },
 	}
 	return w
 }
@@ -206,7 +209,12 @@ func TestPendingImage(t *testing.T) {
 		t.Errorf("state %+v, want one workload that waits", state)
 	}
 	w.reports("web2")
-	w.sent(0)
+	w.others = map[string]bool{"web": true}
+	if n, state := w.sent(time.Hour), w.export().After; n != 0 || state.Waiting != 1 || state.Pending != 0 {
+		t.Errorf("%d requests and state %+v while a pod runs an image that the store does not know, want none and one that waits", n, state)
+	}
+	w.others = nil
+	w.sent(time.Minute)
 	w.wantTests("after the rollout", map[string][]string{webTest: {}})
 }
 
@@ -336,8 +344,9 @@ func TestManyWorkloads(t *testing.T) {
 	w.dojo.answer = func(Request) *announce.Outcome { return &announce.Outcome{Result: announce.Temporary} }
 	result, err := Exporter{Store: w.store, Sender: w.dojo, Now: func() time.Time { return w.now }}.Run(t.Context(), w.settings, workloads)
 	w.must(err)
-	if state := result.After; state.Pending != MaxWorkloads || state.Omitted != 500 {
-		t.Errorf("%d pending and %d omitted, want %d and 500", state.Pending, state.Omitted, MaxWorkloads)
+	// The store has none of them, so each waits after it was looked up.
+	if state := result.After; state.Waiting != MaxWorkloads || state.Omitted != 500 {
+		t.Errorf("%d waiting and %d omitted, want %d and 500", state.Waiting, state.Omitted, MaxWorkloads)
 	}
 	reason, message := result.After.Problem()
 	if reason != ReasonTooManyWorkloads || !strings.Contains(message, "500 workloads") {

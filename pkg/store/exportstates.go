@@ -7,6 +7,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 const (
@@ -82,6 +85,8 @@ type WorkloadVersion struct {
 	// Version is the same as long as the workload runs the same images under the same references and none of them has a new report. A new report
 	// may have the same findings.
 	Version string
+	// Images are those that it runs, each once.
+	Images []image.Key
 	// Pending is the number of its containers and images without a result.
 	Pending int
 	// Ended means that no pod of the workload runs an image now, and that the use of one has not been forgotten yet.
@@ -143,9 +148,11 @@ func (s *Store) workloadVersions(ctx context.Context, scanner string, asked Work
 		}
 		err := eachRow(ctx, q, selectWorkloadVersions, args, func(rows *sql.Rows) error {
 			var w WorkloadVersion
-			var container, reference, digest, platform string
+			var container, reference string
+			var key image.Key
 			var report, revision int64
-			if err := rows.Scan(&w.Namespace, &w.Kind, &w.Name, &container, &reference, &digest, &platform, &report, &revision, &w.Ended); err != nil {
+			err := rows.Scan(&w.Namespace, &w.Kind, &w.Name, &container, &reference, &key.Digest, (*platform)(&key.Platform), &report, &revision, &w.Ended)
+			if err != nil {
 				return err
 			}
 			last := len(all) - 1
@@ -157,7 +164,10 @@ func (s *Store) workloadVersions(ctx context.Context, scanner string, asked Work
 			if w.Ended { // the rows of images that run come before
 				return nil
 			}
-			fmt.Fprintf(sum, "%q %q %s %s %d@%d\n", container, reference, digest, platform, report, revision)
+			fmt.Fprintf(sum, "%q %q %s %d@%d\n", container, reference, key, report, revision)
+			if !slices.Contains(all[last].Images, key) {
+				all[last].Images = append(all[last].Images, key)
+			}
 			if report == 0 {
 				all[last].Pending++
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -92,6 +93,9 @@ func (on suite) testWorkloadVersions(t *testing.T) {
 	f.use(t, "scanner", "web", retagged)
 	changes("another tag", true, complete, "shop Job job pending 0 ended true")
 	for _, w := range got[[]store.WorkloadVersion](t)(f.WorkloadVersions(t.Context(), "scanner")) {
+		if images := map[string][]image.Key{"web": {key("web"), key("proxy")}}[w.Name]; w.Name == "web" || len(w.Images) > 0 {
+			equal(t, "images of "+w.Name, w.Images, images)
+		}
 		equal(t, w.Name+" alone", got[store.WorkloadVersion](t)(f.WorkloadVersion(t.Context(), "scanner", w.Namespace, w.Kind, w.Name)), w)
 	}
 	if w, err := f.WorkloadVersion(t.Context(), "scanner", "shop", "Job", "web"); !errors.Is(err, store.ErrNotFound) {
