@@ -99,7 +99,7 @@ generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated f
 # The messages that docs/use/notifications.md shows as pictures.
 PICTURES := first-scan cluster-first-scan namespaces-joined new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
 	engine-changed engine-updated filter-widened baseline-renewed store-restored troubles troubles-over exception-expires \
-	unconfirmed web-ui
+	unconfirmed web-ui scheduled-summary
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code

@@ -30,6 +30,7 @@ require (
 	github.com/prometheus/client_model v0.6.3
 	github.com/quay/claircore v1.5.48
 	github.com/quay/claircore/toolkit v1.3.0
+	github.com/robfig/cron/v3 v3.0.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/scanner-operator/scanner-operator/registry v0.0.0-00010101000000-000000000000
 	github.com/scanner-operator/scanner-operator/workerapi v0.0.0

@@ -59,6 +59,9 @@ func receiver(fields spec) spec {
 	return with(spec{"notifications": []any{whole}})
 }
 
+// schedule returns the spec of a Scanner with a receiver that has a schedule.
+func schedule(s spec) spec { return receiver(spec{"schedule": s}) }
+
 // quietHours returns the spec of a Scanner with a receiver that has quiet hours with one other setting.
 func quietHours(field string, value any) spec {
 	hours := spec{"startTime": "20:00", "endTime": "08:00"}
@@ -180,6 +183,8 @@ func TestScannerAccepted(t *testing.T) {
 		"longest-glob":      with(spec{"images": spec{"exclude": []any{repeatToLength("*", 512)}}}),
 		"sixteen-receivers": with(spec{"notifications": receivers}),
 		"no-waiting":        receiver(spec{"groupWait": "0s", "groupInterval": "1s"}),
+		"schedule":          receiver(spec{"schedule": spec{"cron": "0 8 * * MON-FRI"}}),
+		"named-schedule":    receiver(spec{"schedule": spec{"cron": "@weekly", "timeZone": "Europe/Berlin"}}),
 		"quiet-hours": receiver(spec{"quietHours": []any{
 			spec{"startTime": "20:00", "endTime": "08:00"},
 			spec{"days": []any{"Saturday", "Sunday"}, "startTime": "00:00", "endTime": "00:00", "timeZone": "America/Argentina/Buenos_Aires"},
@@ -350,6 +355,13 @@ func TestScannerRejected(t *testing.T) {
 		"another policy":                {receiver(spec{"unknownSeverity": "Perhaps"}), []string{"spec.notifications[0].unknownSeverity", `"AnnounceFixable"`}},
 		"another first scan":            {receiver(spec{"firstScan": "Loud"}), []string{"spec.notifications[0].firstScan", `"Summary"`}},
 		"a wait that is too long":       {receiver(spec{"groupWait": "61m"}), []string{"spec.notifications[0].groupWait", "must be between 0s and 1h"}},
+		"a schedule without times":      {schedule(spec{"timeZone": "UTC"}), []string{"spec.notifications[0].schedule.cron", "Required"}},
+		"an interval":                   {schedule(spec{"cron": "@every 1h"}), []string{"spec.notifications[0].schedule.cron", "five fields"}},
+		"a zone in the schedule":        {schedule(spec{"cron": "TZ=UTC 0 8 * * *"}), []string{"spec.notifications[0].schedule.cron", "belongs in timeZone"}},
+		"a zone before the schedule":    {schedule(spec{"cron": "CRON_TZ=UTC 0 8 * * *"}), []string{"spec.notifications[0].schedule.cron", "belongs in timeZone"}},
+		"a schedule with seconds":       {schedule(spec{"cron": "0 0 8 * * *"}), []string{"spec.notifications[0].schedule.cron", "five fields"}},
+		"a schedule each minute":        {schedule(spec{"cron": "* * * * *"}), []string{"spec.notifications[0].schedule.cron", "one number"}},
+		"a schedule in the local zone":  {schedule(spec{"cron": "@daily", "timeZone": "local"}), []string{"spec.notifications[0].schedule.timeZone", "such as Europe/Berlin or UTC"}},
 		"quiet hours without an end":    {receiver(spec{"quietHours": []any{spec{"startTime": "20:00"}}}), []string{"spec.notifications[0].quietHours[0].endTime", "Required"}},
 		"quiet hours until 24:00":       {quietHours("endTime", "24:00"), []string{"spec.notifications[0].quietHours[0].endTime", "from 00:00 to 23:59"}},
 		"quiet hours from 8":            {quietHours("startTime", "8"), []string{"spec.notifications[0].quietHours[0].startTime"}},

@@ -207,7 +207,8 @@ func (r *NotificationReconciler) settings(o *notificationScope, to destination) 
 	if receiver.GroupInterval != nil {
 		settings.GroupInterval = receiver.GroupInterval.Duration
 	}
-	settings.QuietHours, _ = quietHoursOf(receiver) // the status shows the error
+	settings.QuietHours, _ = quietHoursOf(receiver) // the status shows the errors
+	settings.Schedule, _ = scheduleOf(receiver)
 	settings.Address = addressOf(cmp.Or(scanner.GetNamespace(), r.Namespace), receiver)
 	settings.Address.Channel = cmp.Or(to.channel, settings.Address.Channel)
 	return settings

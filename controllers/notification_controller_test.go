@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/calendar"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -428,7 +430,8 @@ func TestReceiverSettings(t *testing.T) {
 		want     announce.Settings
 	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}, "only its own": {own, onlyOwn}} {
 		o := &notificationScope{scanner: w.scanner, engine: "grype", data: store.DataVersion{Tool: "grype 0.110.0"}, exceptions: covering}
-		if diff := cmp.Diff(tt.want, w.reconciler.settings(o, destination{ClusterReceiver: v1alpha1.ClusterReceiver{Receiver: tt.receiver}}), cmp.Comparer(sameSet)); diff != "" {
+		if diff := cmp.Diff(tt.want, w.reconciler.settings(o, destination{ClusterReceiver: v1alpha1.ClusterReceiver{Receiver: tt.receiver}}),
+			cmp.Comparer(sameSet), cmpopts.EquateComparable(calendar.Schedule{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

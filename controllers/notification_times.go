@@ -41,6 +41,20 @@ func quietHoursOf(receiver v1alpha1.ClusterReceiver) (periods []calendar.Period,
 	return periods, errors.Join(errs...)
 }
 
+// scheduleOf returns when a receiver gets summaries; never if it has no schedule or an invalid one, which the error names.
+func scheduleOf(receiver v1alpha1.ClusterReceiver) (calendar.Schedule, error) {
+	if receiver.Schedule == nil {
+		return calendar.Schedule{}, nil
+	}
+	field := fmt.Sprintf("spec.notifications[%s].schedule", receiver.Name)
+	location, err := calendar.LoadLocation(cmp.Or(string(receiver.Schedule.TimeZone), defaultTimeZone))
+	if err != nil {
+		return calendar.Schedule{}, inField(field+".timeZone", err)
+	}
+	schedule, err := calendar.ParseSchedule(receiver.Schedule.Cron, location)
+	return schedule, inField(field+".cron", err)
+}
+
 // inField adds the path of a field to an error; nil for none.
 func inField(field string, err error) error {
 	if err == nil {
@@ -53,8 +67,9 @@ func inField(field string, err error) error {
 func invalidTimes(scanner v1alpha1.GenericScanner) string {
 	var errs []error
 	for _, receiver := range scanner.Receivers() {
-		_, err := quietHoursOf(receiver)
-		errs = append(errs, err)
+		_, quietErr := quietHoursOf(receiver)
+		_, scheduleErr := scheduleOf(receiver)
+		errs = append(errs, quietErr, scheduleErr)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return truncate(strings.ReplaceAll(err.Error(), "\n", "; "), maxInvalidTimes) + ". It has no effect until it is corrected"

@@ -240,32 +240,40 @@ func TestReceivers(t *testing.T) {
 		want   string
 		text   string
 		quiet  []v1alpha1.QuietHours
+		cron   string
 	}{
+		"a schedule that is never due": {
+			map[string]announce.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=False InvalidTime",
+			"spec.notifications[b].schedule.cron: it is never due: no month has this day. It has no effect until it is corrected", nil, "0 8 30 2 *",
+		},
 		"a time zone that does not exist": {
-			map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun}}, "NotificationsDelivered=False InvalidTime", badTime, badZone,
+			map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun}}, "NotificationsDelivered=False InvalidTime", badTime, badZone, "",
 		},
 		"a time zone that does not exist, and one failed": {
 			map[string]announce.State{"a": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "Network", Message: "away"}}, "b": {Baseline: begun}},
-			"NotificationsDelivered=False Network", "a: Network: away", badZone,
+			"NotificationsDelivered=False Network", "a: Network: away", badZone, "",
 		},
-		"nothing to tell": {map[string]announce.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", "", nil},
-		"some wait":       {map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "waiting for the next message: 7 findings", nil},
+		"nothing to tell": {map[string]announce.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", "", nil, ""},
+		"some wait":       {map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "waiting for the next message: 7 findings", nil, ""},
 		"one failed": {
 			map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
-			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived", nil,
+			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived", nil, "",
 		},
 		"both failed, for different reasons": {
 			map[string]announce.State{
 				"a": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "not a reason", Message: "odd"}},
 				"b": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}},
 			},
-			"NotificationsDelivered=False DeliveryFailed", "a: DeliveryFailed: odd; b: ChannelArchived: channel_is_archived", nil,
+			"NotificationsDelivered=False DeliveryFailed", "a: DeliveryFailed: odd; b: ChannelArchived: channel_is_archived", nil, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, theScanner(func(s *v1alpha1.Scanner) {
 				s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("a"), receiverNamed("b")}
 				s.Spec.Notifications[1].QuietHours = tt.quiet
+				if tt.cron != "" {
+					s.Spec.Notifications[1].Schedule = &v1alpha1.SummarySchedule{Cron: tt.cron}
+				}
 			}))
 			for receiver, state := range tt.states {
 				u.saveReceiverState(receiver, state)

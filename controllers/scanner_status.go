@@ -133,9 +133,10 @@ func (s *scannerScope) setReceivers(storeID string) {
 // receiverStatus returns the status of one receiver, and the reason of its problem; empty if it has none. A reason that is not valid in a
 // condition becomes DeliveryFailed.
 func receiverStatus(name string, state announce.State) (v1alpha1.ReceiverStatus, string) {
-	status := v1alpha1.ReceiverStatus{Name: name, Pending: clamp(state.Pending), LastMessage: truncate(state.LastMessage, maxTitleBytes)}
-	if !state.LastDelivery.IsZero() {
-		status.LastDeliveryTime = ptr.To(seconds(state.LastDelivery))
+	delivered, title := state.LastDelivered()
+	status := v1alpha1.ReceiverStatus{Name: name, Pending: clamp(state.Pending), LastMessage: truncate(title, maxTitleBytes)}
+	if !delivered.IsZero() {
+		status.LastDeliveryTime = ptr.To(seconds(delivered))
 	}
 	reason, message := state.Problem()
 	if message == "" {

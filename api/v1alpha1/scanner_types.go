@@ -411,6 +411,10 @@ type Receiver struct {
 	// +optional
 	GroupInterval *metav1.Duration `json:"groupInterval,omitempty"`
 
+	// schedule is when the receiver gets a summary of what is present, in addition to messages about changes. Unset: never.
+	// +optional
+	Schedule *SummarySchedule `json:"schedule,omitempty"`
+
 	// quietHours are times at which the receiver gets only messages about vulnerabilities that are known to be exploited. All else waits: when the
 	// quiet hours end, one message has it.
 	// +listType=atomic
@@ -423,6 +427,22 @@ type Receiver struct {
 	// +kubebuilder:default=Summary
 	// +optional
 	FirstScan FirstScanPolicy `json:"firstScan,omitempty"`
+}
+
+// SummarySchedule is when summaries are due, by the clock of a time zone.
+type SummarySchedule struct {
+	// cron has the five fields of a CronJob's schedule: minute, hour, day of the month, month and day of the week, such as "0 8 * * MON". The minute
+	// is one number, so that a summary is due at most once an hour. @hourly, @daily, @weekly, @monthly and @yearly are names of such schedules.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[0-5]?[0-9]( +[0-9A-Za-z*/,?-]+){4})$')",message="must have five fields (minute, hour, day of the month, month, day of the week) of which the minute is one number, such as 0 8 * * MON, or be one of @hourly, @daily, @weekly, @monthly and @yearly; the time zone belongs in timeZone"
+	// +required
+	Cron string `json:"cron,omitempty"`
+
+	// timeZone is that of cron, by its name in the IANA database, such as Europe/Berlin.
+	// +kubebuilder:default=UTC
+	// +optional
+	TimeZone TimeZone `json:"timeZone,omitempty"`
 }
 
 // QuietHours recur on days of the week, by the clock of a time zone.

@@ -41,6 +41,7 @@ func messages() map[string]announce.Message {
 		"troubles": healthNotices(), "troubles-over": healthNoticesOver(), "exception-expires": exceptionExpires(),
 		"unconfirmed": unconfirmedBefore(),
 		"web-ui":      withWebUI(mixed()), "web-ui-one": withWebUI(one(escalated())), "web-ui-first-scan": withWebUI(firstScan()), "web-ui-notices": withWebUI(healthNotices()),
+		"scheduled-summary": scheduledSummary(), "scheduled-summary-clean": scheduledClean(),
 		"cluster-name": inCluster(one(fixAvailable())),
 		"hostile":      hostile(), "long": long(),
 	}
@@ -56,6 +57,30 @@ func withWebUI(d announce.Message) announce.Message {
 func inCluster(d announce.Message) announce.Message {
 	d.Cluster = "prod-eu"
 	return d
+}
+
+// scheduledSummary returns the weekly summary of a cluster.
+func scheduledSummary() announce.Message {
+	d := clusterFirstScan()
+	d.Kind, d.Cluster, d.Actions, d.MoreActions, d.Worst = announce.KindScheduledSummary, "prod-eu", nil, 0, nil
+	for i := range d.Namespaces {
+		d.Namespaces[i].Actions = nil
+	}
+	before := d.Totals
+	before.Critical, before.High = before.Critical+3, before.High+9
+	d.Trend = &announce.Trend{Since: daysAgo(7), Opened: 31, Fixed: 43, Before: &before}
+	oldest := exploited()
+	oldest.Change, oldest.Repository, oldest.Workloads, oldest.ExploitedSince = "", "docker.io/library/nginx", []string{"Deployment shop/web"}, daysAgo(36)
+	d.OldestExploited = &oldest
+	return d
+}
+
+// scheduledClean returns the first summary of a namespace in which nothing is found.
+func scheduledClean() announce.Message {
+	return announce.Message{
+		Kind: announce.KindScheduledSummary, Namespace: "shop", Scanner: "all", CreatedAt: noon, Images: 2, ReadMore: command,
+		Trend: &announce.Trend{Since: daysAgo(1), Fixed: 2},
+	}
 }
 
 const command = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings --namespace shop"

@@ -21,6 +21,8 @@ func (m *message) summary(d announce.Message) {
 	below.context(summaryReason(d))
 	below.notices(d)
 	m.section(allTotals(d))
+	m.section(trend(d.Trend))
+	m.section(oldestExploited(d))
 	parts := splitSection(announce.Section{Actions: d.Actions, Items: d.Worst, MoreItems: notListed(d)})
 	if d.NotAnnounced > 0 && len(d.Worst) > 0 {
 		m.section(fmt.Sprintf("*Not announced before: %s*", announce.Pluralize(d.NotAnnounced, "finding")))
@@ -118,10 +120,44 @@ func summaryReason(d announce.Message) string {
 		return fmt.Sprintf("The engine was updated from %s to %s, which finds more in the same images; ", before, engine) + noClaim + onlyNew
 	case announce.KindStoreRestored:
 		return restored + "; " + noClaim + onlyNew
+	case announce.KindScheduledSummary:
+		return "This summary comes by the receiver's schedule. It announces nothing: changes have messages of their own."
 	case announce.KindFilterWidened:
 		return "This receiver now gets more findings, and these were present before; " + noClaim + onlyNew
 	}
 	return onlyNew
+}
+
+// trend returns what has happened since the scheduled summary before.
+func trend(t *announce.Trend) string {
+	if t == nil {
+		return ""
+	}
+	text := "*Since " + timestamp(t.Since) + ":* "
+	if t.Incomplete {
+		text += "at least "
+	}
+	text += fmt.Sprintf("%d opened · %d fixed", t.Opened, t.Fixed)
+	if t.Before != nil {
+		before := markedTotals(*t.Before)
+		if before == "" {
+			before = "no vulnerability was known"
+		}
+		text += "\nBefore: " + before
+	}
+	return text
+}
+
+// oldestExploited returns the finding that is known to be exploited for the longest time.
+func oldestExploited(d announce.Message) string {
+	if d.OldestExploited == nil {
+		return ""
+	}
+	line := noFixLine(d, *d.OldestExploited)
+	if fix := d.OldestExploited.FixedIn; fix != "" {
+		line += " · fixed in " + escapedName(fix, maxVersion)
+	}
+	return "*Known exploited for the longest time*\n" + line
 }
 
 // remaining returns which images the summary does not cover.

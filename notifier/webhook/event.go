@@ -51,6 +51,8 @@ type Data struct {
 	MoreNamespaces       int                         `json:"moreNamespaces,omitempty"`
 	JoinedNamespaces     []announce.NamespaceSummary `json:"joinedNamespaces,omitempty"`
 	MoreJoinedNamespaces int                         `json:"moreJoinedNamespaces,omitempty"`
+	Trend                *announce.Trend             `json:"trend,omitempty"`
+	OldestExploited      *announce.Item              `json:"oldestExploited,omitempty"`
 	Engine               string                      `json:"engine,omitempty"`
 	EngineBefore         string                      `json:"engineBefore,omitempty"`
 	RestoredFrom         time.Time                   `json:"restoredFrom,omitzero"`
@@ -112,7 +114,7 @@ func dataOf(m announce.Message) Data {
 		Notices: m.Notices, Actions: m.Actions, MoreActions: m.MoreActions, Items: m.Worst, Suppressed: m.Suppressed, NotAnnounced: m.NotAnnounced,
 		Remaining: m.Remaining, Namespaces: m.Namespaces, MoreNamespaces: m.MoreNamespaces, JoinedNamespaces: m.JoinedNamespaces,
 		MoreJoinedNamespaces: m.MoreJoinedNamespaces, Engine: m.Engine, EngineBefore: m.EngineBefore, RestoredFrom: m.RestoredFrom,
-		Unconfirmed: m.Unconfirmed, ReadMore: m.ReadMore,
+		Trend: m.Trend, OldestExploited: m.OldestExploited, Unconfirmed: m.Unconfirmed, ReadMore: m.ReadMore,
 	}
 	if m.Kind == announce.KindChanges {
 		data.Kind = kindChanges

@@ -16,7 +16,7 @@ func (s State) withoutFutureTimes(now time.Time) State {
 	// The previous state shares the pointers.
 	s.Outbox, s.Stopped, s.LastError = clone(s.Outbox), clone(s.Stopped), clone(s.LastError)
 	s.Unconfirmed = clone(s.Unconfirmed)
-	s.Notices = maps.Clone(s.Notices)
+	s.Notices, s.Summary = maps.Clone(s.Notices), clone(s.Summary)
 	back := func(at *time.Time) { *at = at.Add(-ahead) }
 	s.eachTime(back)
 	if !s.NextAttempt.IsZero() {
@@ -39,6 +39,9 @@ func (s *State) eachTime(visit func(*time.Time)) {
 	}
 	if s.Unconfirmed != nil {
 		times = append(times, &s.Unconfirmed.Since)
+	}
+	if s.Summary != nil { // Handled may be in the future: that keeps a summary from being sent twice
+		times = append(times, &s.Summary.Since, &s.Summary.LastDelivery)
 	}
 	for _, at := range times {
 		if !at.IsZero() {

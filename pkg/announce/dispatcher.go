@@ -23,6 +23,10 @@ type Store interface {
 	PendingChanges(ctx context.Context, scanner, receiver string, f store.ChangeFilter, limit int) ([]store.FindingChange, int, error)
 	// Present reads everything that is present in one snapshot, with the worst findings that were not announced.
 	Present(ctx context.Context, scanner, receiver string, f store.ChangeFilter, worst int) (store.Present, error)
+	// NamespaceChanges returns what has changed in the images that run in a namespace. It returns store.ErrTooManyCandidates if that is too much.
+	NamespaceChanges(ctx context.Context, asked store.ChangesQuery, limit int) (store.NamespaceChanges, error)
+	// OldestExploited returns the present finding that is known to be exploited for the longest time; nil if there is none.
+	OldestExploited(ctx context.Context, scanner string, f store.ChangeFilter) (*store.FindingChange, error)
 	// KnownRepositories returns the repositories that were announced to the receiver, or recorded as known.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
 	// RecordedRepositories returns the repositories of which at least one finding is recorded for the receiver, sorted.

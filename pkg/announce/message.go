@@ -35,6 +35,8 @@ const (
 	// KindStoreRestored summarizes, after the store was restored from a backup, what was not announced when the backup was made, if there
 	// is anything. It may have been announced since the backup.
 	KindStoreRestored Kind = "StoreRestored"
+	// KindScheduledSummary summarizes, at a time that the receiver's schedule names, what is present and what has happened since the summary before.
+	KindScheduledSummary Kind = "ScheduledSummary"
 	// KindChanges lists what was not announced yet: changes, new images and notices about the Scanner's health.
 	KindChanges Kind = "News"
 )
@@ -102,6 +104,10 @@ type Message struct {
 	MoreJoinedNamespaces int                `json:"moreJoinedNamespaces,omitempty"`
 	// Remaining counts the images that a summary does not cover.
 	Remaining Remaining `json:"remaining,omitzero"`
+	// Trend and OldestExploited are set in KindScheduledSummary: what has happened since the summary before, and the finding that is known to be
+	// exploited for the longest time; nil if there is none.
+	Trend           *Trend `json:"trend,omitempty"`
+	OldestExploited *Item  `json:"oldestExploited,omitempty"`
 	// Unconfirmed describes earlier messages to this receiver that were given up; nil if there are none.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	// ReadMore is the command or URL that shows all findings.

@@ -33,7 +33,7 @@ const (
 	// maxOutboxAge is the age at which an undelivered summary is discarded and composed again, because its content is out of date. No change
 	// is lost: the content of a discarded message does not count as announced. A message that the receiver may have is given up instead.
 	maxOutboxAge = 24 * time.Hour
-	// maxChangesAge is the same age for a KindChanges message. It is shorter because its findings may be fixed or suppressed in the meantime: a rate
+	// maxChangesAge is the same age for a KindChanges message and a scheduled summary. It is shorter because its findings may be fixed or suppressed in the meantime: a rate
 	// limited receiver then gets the current state. A summary is recorded as what was present when it was composed.
 	maxChangesAge = 15 * time.Minute
 )
@@ -48,8 +48,10 @@ type Outbox struct {
 	Joined []string `json:"joined,omitempty"`
 	// Findings is the number of findings that count as announced by the message, including those that Announced does not list.
 	Findings int `json:"findings,omitempty"`
-	// Urgent is true if the message may be sent in quiet hours: it has a known exploited finding.
+	// Urgent is true if the message may be sent in quiet hours: it has a known exploited finding, or is a scheduled summary.
 	Urgent bool `json:"urgent,omitempty"`
+	// SummaryDue is when the message was due, if it is a scheduled summary; else zero.
+	SummaryDue time.Time `json:"summaryDue,omitzero"`
 	// Thread is the thread that the message is a reply in; nil for a message to the channel.
 	Thread *store.Thread `json:"thread,omitempty"`
 	// LatestUnanswered is true while the latest attempt has no answer. The receiver may have the message.
@@ -68,7 +70,7 @@ func (o *Outbox) staleAt() time.Time {
 	switch {
 	case o.EarlierUnanswered:
 		return later(o.Message.CreatedAt, o.RefusedSince).Add(maxOutboxAge)
-	case o.Message.Kind == KindChanges:
+	case o.Message.Kind == KindChanges, o.Message.Kind == KindScheduledSummary:
 		return o.Message.CreatedAt.Add(maxChangesAge)
 	}
 	return o.Message.CreatedAt.Add(maxOutboxAge)
@@ -200,12 +202,19 @@ func deliveryError(now time.Time, outcome Outcome) *DeliveryError {
 
 // completeDelivery removes the delivered message from the outbox, resets errors and waits, and returns what the message announced.
 func completeDelivery(now time.Time, state *State) (*store.Announcement, error) {
+	isSummary := state.Outbox.Message.Kind == KindScheduledSummary
 	announcement, err := closeOutbox(now, state)
 	if err != nil {
 		return nil, err
 	}
 	state.LastError, state.Failures, state.Unanswered, state.Unconfirmed = nil, 0, 0, nil
 	state.Stopped, state.NextAttempt = nil, time.Time{}
+	if isSummary {
+		if state.Summary != nil {
+			state.Summary.LastDelivery, state.Summary.LastMessage = now, announcement.LogEntry.Title
+		}
+		return announcement, nil
+	}
 	state.LastDelivery, state.LastMessage = now, announcement.LogEntry.Title
 	return announcement, nil
 }
@@ -239,11 +248,17 @@ func closeOutbox(now time.Time, state *State) (*store.Announcement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("message %s: %w", outbox.Message.ID, err)
 	}
-	if outbox.Message.Kind != KindChanges {
+	state.Outbox = nil
+	switch outbox.Message.Kind {
+	case KindScheduledSummary:
+		state.recordSummary(outbox)
+	case KindChanges:
+		state.PendingSince = time.Time{}
+	default:
+		state.PendingSince = time.Time{}
 		state.Baseline.finish()
 	}
-	state.Outbox = nil
-	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
+	state.Pending = max(0, state.Pending-outbox.Findings)
 	state.recordNotices(outbox.Message.Notices)
 	if len(outbox.Joined) > 0 {
 		state.know(outbox.Joined...)

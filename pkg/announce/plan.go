@@ -46,6 +46,7 @@ func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 		(*planning).deliver,
 		(*planning).deleteAbsent,
 		(*planning).finishBaseline,
+		(*planning).sendScheduled,
 		(*planning).holdJoining,
 		(*planning).readChanges,
 		(*planning).finishJoining,
@@ -78,6 +79,8 @@ type planning struct {
 	random   io.Reader
 	// quietUntil is when the quiet hours end; zero outside of them.
 	quietUntil time.Time
+	// summaryDue is when the next scheduled summary is due; zero if none is.
+	summaryDue time.Time
 	// state becomes the result of plan.
 	state State
 	// loaded is true once readChanges has set known and pending. known are the repositories that are known to the receiver. pending are the
@@ -156,7 +159,7 @@ func (p *planning) announceChanges() (*Action, error) { return p.sendPending(p.j
 // what is urgent is sent. The rest has waited long enough when they end.
 func (p *planning) sendPending(until time.Time) (*Action, error) {
 	notices, next := p.pendingNotices()
-	until = earliestSet(until, next)
+	until = earliestSet(earliestSet(until, next), p.summaryDue)
 	waits := len(p.pending)+len(p.newImages)+len(notices) > 0
 	if p.isQuiet() {
 		if err := p.holdBack(); err != nil {

@@ -45,6 +45,8 @@ type Settings struct {
 	FirstScan     FirstScan
 	// QuietHours are periods in which only known exploited findings are announced.
 	QuietHours []calendar.Period
+	// Schedule is when the receiver gets summaries; zero for none.
+	Schedule calendar.Schedule
 	// Tool is the engine with its version, as its current data states; empty if unknown.
 	Tool string
 	// Notices announces the Scanner's health notices.

@@ -50,6 +50,8 @@ type State struct {
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	// Outbox holds the message that is to be delivered; nil if there is none. It is stored before the message is sent.
 	Outbox *Outbox `json:"outbox,omitempty"`
+	// Summary is the state of scheduled summaries; nil without a schedule.
+	Summary *SummaryState `json:"summary,omitempty"`
 	// Batch are the timestamps of the threads in which replies of the current notification batch are still to be sent, in order. They wait
 	// for no further GroupInterval.
 	Batch []string `json:"batch,omitempty"`

@@ -60,10 +60,20 @@ func (m Message) subject() string {
 		return fmt.Sprintf("Engine updated for %s: it finds %d more", m.where(), m.NotAnnounced)
 	case KindStoreRestored:
 		return fmt.Sprintf("Restored from a backup for %s: %s since then", m.where(), Pluralize(m.NotAnnounced, "finding"))
+	case KindScheduledSummary:
+		return fmt.Sprintf("Summary of %s: %s%s", m.where(), all, m.Trend.title())
 	case KindFilterWidened:
 		return fmt.Sprintf("Wider filter for %s: %s not announced before", m.where(), Pluralize(m.NotAnnounced, "finding"))
 	}
 	return fmt.Sprintf("First scan of %s: %s", m.where(), all)
+}
+
+// title returns what has happened, such as ", 4 opened, 2 fixed".
+func (t *Trend) title() string {
+	if t == nil || t.Incomplete {
+		return ""
+	}
+	return fmt.Sprintf(", %d opened, %d fixed", t.Opened, t.Fixed)
 }
 
 // changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.

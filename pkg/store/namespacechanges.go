@@ -18,6 +18,8 @@ type ChangesQuery struct {
 	Since     time.Time
 	// Exceptions are in force in the namespace.
 	Exceptions exception.Set
+	// Route selects the workloads whose repositories count; nil for all.
+	Route *Route
 }
 
 // NamespaceChanges are the changes in a namespace, by the kind of change.
@@ -27,6 +29,8 @@ type NamespaceChanges struct {
 	Changes []NamespaceChange
 	// Totals are the numbers of all.
 	Totals map[diff.Change]int
+	// SuppressedNew is how many of the new findings an exception suppresses in all images.
+	SuppressedNew int
 	// Unknown are the repositories that run an image without a report, sorted. Nothing counts as fixed there.
 	Unknown []string
 }
@@ -103,6 +107,9 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 			return err
 		}
 		for _, change := range c.changes(changes.Unknown) {
+			if change.Change == diff.ChangeNew && change.Exception != nil {
+				changes.SuppressedNew++
+			}
 			if changes.Totals[change.Change]++; changes.Totals[change.Change] <= limit {
 				changes.Changes = append(changes.Changes, change)
 			}
@@ -149,6 +156,10 @@ func (c *changeCollector) readReports(ctx context.Context, q query) (err error) 
 		return err
 	}
 	for name, r := range c.repositories.byName {
+		if !slices.ContainsFunc(r.allWorkloads(), c.asked.Route.passes) {
+			delete(c.repositories.byName, name)
+			continue
+		}
 		for _, id := range r.ids() {
 			c.running[id] = append(c.running[id], name)
 		}

@@ -411,7 +411,7 @@ export type Message = {
   findings: number;
   /** Increases with time. */
   id: number;
-  /** FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened, StoreRestored or News. */
+  /** FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened, StoreRestored, ScheduledSummary or News. */
   kind: string;
   /** The whole message as the notifier received it. The format may change with each version. */
   message: Record<string, unknown>;

@@ -888,7 +888,7 @@ type Message struct {
 	// ID Increases with time.
 	ID int64 `json:"id"`
 
-	// Kind FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened, StoreRestored or News.
+	// Kind FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened, StoreRestored, ScheduledSummary or News.
 	Kind string `json:"kind"`
 
 	// Message The whole message as the notifier received it. The format may change with each version.

@@ -63,6 +63,7 @@ var contract = []contractTest{
 	{name: "CatalogScopes", run: suite.testCatalogScopes},
 
 	{name: "ChangeFilter", run: suite.testChangeFilter},
+	{name: "OldestExploited", run: suite.testOldestExploited},
 	{name: "ChangesAreOncePerRepository", run: suite.testChangesAreOncePerRepository},
 	{name: "ChangesOfSeveralEngines", run: suite.testChangesOfSeveralEngines},
 	{name: "LimitTruncatesOrderedChanges", run: suite.testLimitTruncatesOrderedChanges},

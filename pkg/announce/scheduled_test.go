@@ -1,0 +1,227 @@
+package announce
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce/calendar"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// schedule gives the scenario's receiver a schedule by the clock of UTC.
+func (s *scenario) schedule(expression string) {
+	s.t.Helper()
+	schedule, err := calendar.ParseSchedule(expression, time.UTC)
+	s.must(err)
+	s.settings.Schedule = schedule
+}
+
+// summaries returns the scheduled summaries that were sent, and clears what was sent.
+func (s *scenario) summaries() (all []Message) {
+	all = slices.DeleteFunc(s.sent, func(m Message) bool { return m.Kind != KindScheduledSummary })
+	s.sent = nil
+	return all
+}
+
+// day returns a time on a day of May 2026. The scenario begins at noon of the fourth.
+func day(day, hour int) time.Time { return time.Date(2026, 5, day, hour, 0, 0, 0, time.UTC) }
+
+// scheduledDaily returns a scenario with a summary at eight each day, on the morning of the fifth before the first.
+func scheduledDaily(t *testing.T) *scenario {
+	t.Helper()
+	s := afterBaseline(t, "web")
+	s.schedule("0 8 * * *")
+	s.dispatch()
+	return s
+}
+
+// TestScheduledSummary: a summary comes at its time, once, with what has happened since the one before. It announces nothing.
+func TestScheduledSummary(t *testing.T) {
+	s := scheduledDaily(t)
+	s.addFindings("web", finding.High, 1, 3)
+	s.addFindings("web", finding.Low, 4, 1, exploited)
+	s.visit(day(5, 8).Add(-time.Second))
+	none(t, s.summaries(), "it is not eight yet")
+	s.visit(day(5, 9))
+	first := single(t, s.summaries())
+	if !first.CreatedAt.Equal(day(5, 8)) || first.Totals.Total() != 4 || first.Images != 1 || len(first.Sections)+len(first.Worst) != 0 {
+		t.Errorf("summary %+v, want one at eight about four findings in one image", first)
+	}
+	if want := (&Trend{Since: noon.Add(30 * time.Second), Opened: 4}); !cmp.Equal(want, first.Trend) {
+		t.Errorf("trend (-want +got):\n%s", cmp.Diff(want, first.Trend))
+	}
+	if first.OldestExploited == nil || first.OldestExploited.ID != "CVE-2026-0004" || first.OldestExploited.Repository != "web" || len(first.OldestExploited.Workloads) != 1 {
+		t.Errorf("oldest known exploited finding %+v, want CVE-2026-0004 in web", first.OldestExploited)
+	}
+	for range 2 { // versions of the data, without which nothing counts as fixed
+		s.data++
+		s.removeFindings("web")
+	}
+	s.visit(day(6, 9))
+	second := single(t, s.summaries())
+	if want := (&Trend{Since: day(5, 8), Fixed: 4, Before: &first.Totals}); !cmp.Equal(want, second.Trend) || second.OldestExploited != nil {
+		t.Errorf("oldest known exploited finding %+v, want none; trend (-want +got):\n%s", second.OldestExploited, cmp.Diff(want, second.Trend))
+	}
+}
+
+// TestSummaryAndChanges: a summary neither announces changes, nor delays them or is delayed by them.
+func TestSummaryAndChanges(t *testing.T) {
+	s := scheduledDaily(t)
+	s.settings.GroupInterval = 24 * time.Hour
+	s.visit(day(5, 8).Add(-10 * time.Second))
+	s.addFindings("web", finding.High, 1, 1)
+	s.dispatch()
+	s.visit(day(5, 9))
+	if len(s.sent) != 2 || s.sent[0].Kind != KindScheduledSummary || s.sent[1].Kind != KindChanges || !s.sent[1].CreatedAt.Equal(day(5, 8).Add(20*time.Second)) {
+		t.Errorf("messages %+v, want the summary at eight and the change 30 s after it was found", s.sent)
+	}
+	if at, title := s.state().LastDelivered(); !at.Equal(s.sent[1].CreatedAt) || title != s.sent[1].Title() {
+		t.Errorf("last delivered %q at %s, want the change", title, at)
+	}
+	s.addFindings("web", finding.High, 2, 1)
+	s.visit(day(6, 9))
+	if last := s.sent[2:]; len(last) != 2 || last[0].Kind != KindScheduledSummary || last[1].Kind != KindChanges {
+		t.Errorf("messages %+v, want the summary, and the change a day after the last one, whatever summaries came", last)
+	}
+}
+
+// TestSummaryInQuietHours: a summary comes at its time. What quiet hours hold is announced when they end.
+func TestSummaryInQuietHours(t *testing.T) {
+	s := scheduledDaily(t)
+	s.settings.QuietHours = []calendar.Period{{Start: 20 * time.Hour, End: 10 * time.Hour, Location: time.UTC}}
+	s.visit(day(4, 21))
+	s.addFindings("web", finding.High, 1, 1)
+	s.visit(day(5, 9))
+	if m := single(t, s.sent); m.Kind != KindScheduledSummary || m.Trend.Opened != 1 {
+		t.Errorf("message %+v in quiet hours, want the summary", m)
+	}
+	s.visit(day(5, 11))
+	if m := single(t, s.sent[1:]); m.Kind != KindChanges || !m.CreatedAt.Equal(day(5, 10)) || m.Changes[diff.ChangeNew] != 1 {
+		t.Errorf("message %+v, want the change at ten", m)
+	}
+}
+
+// TestSummaryMissed: a summary that was missed comes once if it is recent. The next one counts from the last that was sent.
+func TestSummaryMissed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		back time.Time // when the manager runs again
+		want []time.Time
+	}{
+		"an hour":                 {day(5, 9), []time.Time{day(5, 9), day(6, 8)}},
+		"days, back in time":      {day(9, 19), []time.Time{day(9, 19), day(10, 8)}},
+		"days, back in the night": {day(9, 21), []time.Time{day(10, 8), day(11, 8)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scheduledDaily(t)
+			s.addFindings("web", finding.High, 1, 1)
+			s.visit(day(4, 14))
+			s.sent = nil
+			s.now = tt.back
+			s.dispatch()
+			s.visit(tt.want[1].Add(time.Hour))
+			var got []time.Time
+			sent := s.summaries()
+			for _, m := range sent {
+				got = append(got, m.CreatedAt)
+			}
+			if !cmp.Equal(tt.want, got) || sent[0].Trend.Opened != 1 || sent[1].Trend.Opened != 0 {
+				t.Errorf("summaries at %v, want %v, the first with one finding that was opened: %+v", got, tt.want, sent)
+			}
+		})
+	}
+}
+
+// TestSummaryNotTwice: a summary whose delivery fails, is not answered or is not recorded comes once more by the same ID or as composed again, and is
+// not composed twice after it was delivered.
+func TestSummaryNotTwice(t *testing.T) {
+	t.Run("refused for an hour", func(t *testing.T) {
+		s := scheduledDaily(t)
+		s.outcomes = slices.Repeat([]Outcome{{Result: Temporary}}, 8)
+		s.visit(day(6, 7))
+		delivered := s.summaries()[8:]
+		single(t, delivered)
+	})
+	t.Run("unanswered", func(t *testing.T) {
+		s := scheduledDaily(t)
+		s.outcomes = []Outcome{{Result: UnknownOutcome}, {Result: UnknownOutcome}}
+		s.visit(day(6, 7))
+		if sent := s.summaries(); len(sent) != 3 || sent[0].ID != sent[1].ID || sent[0].ID != sent[2].ID {
+			t.Errorf("messages %+v, want one, three times by the same ID", sent)
+		}
+	})
+	t.Run("the manager ends before it records the delivery", func(t *testing.T) {
+		s := scheduledDaily(t)
+		s.visit(day(5, 8).Add(-time.Second))
+		s.now = day(5, 8)
+		s.onSent = func() { s.store.broken = 1 }
+		if err := s.tryDispatch(); err == nil {
+			t.Fatal("want an error")
+		}
+		s.onSent = nil
+		s.visit(day(6, 7))
+		if sent := s.summaries(); len(sent) != 2 || sent[0].ID != sent[1].ID {
+			t.Errorf("messages %+v, want one, twice by the same ID", sent)
+		}
+	})
+}
+
+// TestScheduleChanged: a new schedule begins when it is set: it sends nothing for times before. Without one nothing is sent.
+func TestScheduleChanged(t *testing.T) {
+	s := scheduledDaily(t)
+	s.visit(day(5, 15))
+	single(t, s.summaries())
+	s.schedule("0 14 * * *")
+	s.visit(day(6, 13))
+	none(t, s.summaries(), "two o'clock was over, and eight is no time of the schedule any more")
+	s.visit(day(6, 15))
+	if m := single(t, s.summaries()); !m.Trend.Since.Equal(day(5, 8)) {
+		t.Errorf("since %s, want the summary of the schedule before", m.Trend.Since)
+	}
+	s.settings.Schedule = calendar.Schedule{}
+	s.visit(day(8, 0))
+	none(t, s.summaries(), "there is no schedule")
+	if s.state().Summary != nil {
+		t.Errorf("state %+v, want none without a schedule", s.state().Summary)
+	}
+}
+
+// TestScheduleAndClock: when the clock jumps, no summary comes twice for the same time, and after a jump at most one is left out.
+func TestScheduleAndClock(t *testing.T) {
+	for name, tt := range map[string]struct {
+		jumps []time.Duration // at ten on the fifth, two hours after a summary
+		days  int             // that are watched from then on
+		least int             // summaries, and one more at most
+	}{
+		"none":                       {nil, 3, 3},
+		"back by seconds":            {[]time.Duration{-2*time.Hour - 5*time.Second}, 3, 2},
+		"back by hours":              {[]time.Duration{-5 * time.Hour}, 3, 2},
+		"back by a year":             {[]time.Duration{-365 * 24 * time.Hour}, 3, 2},
+		"forward by a year":          {[]time.Duration{365 * 24 * time.Hour}, 3, 3},
+		"forward by a year and back": {[]time.Duration{365 * 24 * time.Hour, -365 * 24 * time.Hour}, 3, 2},
+		"forward by hours and back":  {[]time.Duration{23 * time.Hour, -23 * time.Hour}, 3, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scheduledDaily(t)
+			s.visit(day(5, 10))
+			single(t, s.summaries())
+			for _, jump := range tt.jumps {
+				s.pass(jump)
+				s.dispatch()
+			}
+			s.visit(s.now.Add(time.Duration(tt.days) * 24 * time.Hour))
+			sent := s.summaries()
+			if len(sent) < tt.least || len(sent) > tt.least+1 {
+				t.Errorf("%d summaries, want %d or one more", len(sent), tt.least)
+			}
+			for i := 1; i < len(sent); i++ {
+				if sent[i].CreatedAt.Equal(sent[i-1].CreatedAt) {
+					t.Errorf("two summaries at %s", sent[i].CreatedAt)
+				}
+			}
+		})
+	}
+}
