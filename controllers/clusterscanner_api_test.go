@@ -106,7 +106,7 @@ func TestClusterScannerRejected(t *testing.T) {
 		"a token for webhooks": {selectingAll(clairSpec(spec{"webhookTokenSecretRef": spec{"name": "token"}})), []string{"spec", "webhookTokenSecretRef may be set only in a Scanner"}},
 		"channels of a webhook": {selectingAll(clusterReceiver(spec{"slack": spec{"webhookURLSecretRef": spec{"name": "slack"}}, "allowedChannels": []any{"#a"}})),
 			[]string{"spec.notifications[0]", "allowedChannels needs slack.tokenSecretRef"}},
-		"a receiver of no kind": {selectingAll(spec{"notifications": []any{spec{"name": "teams"}}}), []string{"spec.notifications[0]", "a receiver needs exactly one of slack, webhook, teams and email"}},
+		"a receiver of no kind": {selectingAll(spec{"notifications": []any{spec{"name": "teams"}}}), []string{"spec.notifications[0]", "a receiver needs exactly one of slack, webhook, teams, email and alertmanager"}},
 		"a channel twice": {selectingAll(clusterReceiver(spec{"allowedChannels": []any{"#a", "#a"}})),
 			[]string{"spec.notifications[0].allowedChannels[1]", "Duplicate value"}},
 		"a channel, too long": {selectingAll(clusterReceiver(spec{"allowedChannels": []any{repeatToLength("#", 82)}})),

@@ -228,6 +228,10 @@ func addressOf(namespace string, receiver v1alpha1.ClusterReceiver) announce.Rec
 			ref.SecretName, ref.SecretKey = email.SecretRef.Name, "password"
 		}
 		return ref
+	case receiver.Alertmanager != nil:
+		return announce.ReceiverRef{
+			Type: announce.ReceiverTypeAlertmanager, Namespace: namespace, SecretName: receiver.Alertmanager.SecretRef.Name, SecretKey: "address",
+		}
 	case teams != nil:
 		return announce.ReceiverRef{Type: announce.ReceiverTypeTeams, Namespace: namespace, SecretName: teams.SecretRef.Name, SecretKey: "address"}
 	case webhook != nil:

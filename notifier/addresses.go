@@ -3,6 +3,7 @@ package notifier
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/scanner-operator/scanner-operator/notifier/alertmanager"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
@@ -46,8 +48,11 @@ const (
 	webhookHeadersKey = "headers"
 )
 
-// usernameKey is the key of a mail server's Secret beside that of its password.
-const usernameKey = "username"
+// Keys of the credentials of a mail server or an Alertmanager.
+const (
+	usernameKey = "username"
+	passwordKey = "password"
+)
 
 // Bounds of a webhook's own headers.
 const (
@@ -130,22 +135,20 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 	if address.Target, problem = a.target(value(ref.SecretKey)); problem != "" {
 		return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidURL, problem}
 	}
-	if ref.Type != announce.ReceiverTypeWebhook && ref.Type != export.TypeDefectDojo {
-		return address, nil
-	}
-	switch address.Token = value(tokenKey); {
-	case len(address.Token) > maxTokenBytes:
-		return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, fmt.Sprintf("is longer than %d bytes", maxTokenBytes)}
-	case ref.Type == announce.ReceiverTypeWebhook:
-	case address.Token == "":
-		return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, "is missing or empty: it holds an API key of the tool"}
-	case !httpguts.ValidHeaderFieldValue(address.Token):
-		return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, "has characters that no API key has"}
-	default:
-		return address, nil
-	}
-	if address.Headers, problem = parseHeaders(data[webhookHeadersKey]); problem != "" {
-		return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, problem}
+	switch ref.Type {
+	case announce.ReceiverTypeAlertmanager:
+		return a.parseAlertmanager(ref, address, data)
+	case announce.ReceiverTypeWebhook:
+		if address.Token = value(tokenKey); len(address.Token) > maxTokenBytes {
+			return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, fmt.Sprintf("is longer than %d bytes", maxTokenBytes)}
+		}
+		if address.Headers, problem = parseHeaders(data[webhookHeadersKey]); problem != "" {
+			return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, problem}
+		}
+	case export.TypeDefectDojo:
+		if address.Token = value(tokenKey); invalidAPIKey(address.Token) != "" {
+			return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, invalidAPIKey(address.Token)}
+		}
 	}
 	return address, nil
 }
@@ -160,6 +163,53 @@ func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, value func(key str
 		}
 	}
 	return address, nil
+}
+
+// parseAlertmanager validates the credentials of an Alertmanager, whose address has been parsed.
+func (a *SecretAddresses) parseAlertmanager(ref announce.ReceiverRef, address receiver.Address, data map[string][]byte) (receiver.Address, *invalidKey) {
+	value := func(key string) string { return strings.TrimSpace(string(data[key])) }
+	var problem string
+	if address.Target, problem = a.target(alertsURL(value(ref.SecretKey))); problem != "" {
+		return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidURL, problem}
+	}
+	if address.Headers, problem = parseHeaders(data[webhookHeadersKey]); problem != "" {
+		return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, problem}
+	}
+	for _, key := range []string{usernameKey, passwordKey, tokenKey} {
+		if len(value(key)) > maxTokenBytes || strings.ContainsFunc(value(key), unicode.IsControl) {
+			return address, &invalidKey{key, announce.ReasonInvalidToken, fmt.Sprintf("has control characters, or is longer than %d bytes", maxTokenBytes)}
+		}
+	}
+	username, password, token := value(usernameKey), value(passwordKey), value(tokenKey)
+	var authorization string
+	switch {
+	case username != "" && token != "":
+		return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, "stands beside username: use one of them"}
+	case username != "":
+		authorization, address.Token = "Basic "+base64.StdEncoding.EncodeToString([]byte(username+":"+password)), password
+	case token != "":
+		authorization, address.Token = "Bearer "+token, token
+	default:
+		return address, nil
+	}
+	headers := map[string]string{"Authorization": authorization}
+	for name, value := range address.Headers {
+		if http.CanonicalHeaderKey(name) == "Authorization" {
+			return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, "has the header Authorization beside username or token: use one of them"}
+		}
+		headers[name] = value
+	}
+	address.Headers = headers
+	return address, nil
+}
+
+// alertsURL returns the URL of the API of an Alertmanager with an address. What is no URL stays as it is.
+func alertsURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return address
+	}
+	return u.JoinPath(alertmanager.Path).String()
 }
 
 // mailTarget returns the target for a mail server, or the outcome if mails may not be sent to it.
@@ -186,6 +236,19 @@ func invalidToken(token string) string {
 		return "is empty"
 	case len(token) > maxTokenBytes, !tokenPattern.MatchString(token):
 		return "does not hold the bot token of a Slack app: it begins with xoxb-, and is under OAuth & Permissions of the app"
+	}
+	return ""
+}
+
+// invalidAPIKey returns what is wrong with the API key of a tool, or "". The text contains no part of it.
+func invalidAPIKey(key string) string {
+	switch {
+	case key == "":
+		return "is missing or empty: it holds an API key of the tool"
+	case len(key) > maxTokenBytes:
+		return fmt.Sprintf("is longer than %d bytes", maxTokenBytes)
+	case !httpguts.ValidHeaderFieldValue(key):
+		return "has characters that no API key has"
 	}
 	return ""
 }

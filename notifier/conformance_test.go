@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -19,12 +20,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/alertmanager"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/webhook"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -84,6 +87,14 @@ var receiverTypes = map[string]receiverType{
 		},
 		secrets: []string{"verysecretpath5", "verysecretcode6"},
 		check:   checkTeams,
+	},
+	announce.ReceiverTypeAlertmanager: {
+		ref: secretRef("address", ""),
+		secret: func(server string) map[string]string {
+			return map[string]string{"address": server + "/verysecretpath5\n", "username": "robot", "password": mailPassword, "headers": "X-Scope-OrgID: verysecretheader9"}
+		},
+		secrets: []string{"verysecretpath5", mailPassword, "verysecretheader9", basicAuthorization},
+		check:   checkAlertmanager,
 	},
 	announce.ReceiverTypeEmail: {
 		ref: mailRef,
@@ -154,6 +165,41 @@ func checkWebhook(t *testing.T, r request, d announce.Delivery) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&webhook.Data{}); err != nil {
 		t.Errorf("data: %v", err)
+	}
+}
+
+var basicAuthorization = base64.StdEncoding.EncodeToString([]byte("robot:" + mailPassword))
+
+// checkAlertmanager checks that a request has what Alertmanager requires of alerts.
+func checkAlertmanager(t *testing.T, r request, d announce.Delivery) {
+	t.Helper()
+	got := []string{r.path, r.header.Get("Content-Type"), r.header.Get("Authorization"), r.header.Get("X-Scope-OrgID")}
+	if diff := cmp.Diff([]string{"/verysecretpath5/api/v2/alerts", "application/json", "Basic " + basicAuthorization, "verysecretheader9"}, got); diff != "" {
+		t.Errorf("path and headers (-want +got):\n%s", diff)
+	}
+	var alerts []alertmanager.Alert
+	decoder := json.NewDecoder(bytes.NewReader(r.body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&alerts); err != nil {
+		t.Fatalf("no alerts: %v", err)
+	}
+	if want := len(d.Alerts.List) + 1; len(alerts) != want || alerts[want-1].Labels["alertname"] != alertmanager.MoreAlert {
+		t.Errorf("%d alerts, want %d, the last of which counts those that are missing", len(alerts), want)
+	}
+	for _, alert := range alerts {
+		if alert.Labels["alertname"] == "" || alert.Labels["severity"] == "" || alert.Annotations["summary"] == "" || !alert.EndsAt.Equal(d.Alerts.EndsAt) {
+			t.Errorf("the alert %+v", alert)
+		}
+		for _, address := range []string{alert.GeneratorURL, alert.Annotations["link"]} {
+			if u, err := url.Parse(address); address != "" && (err != nil || u.Scheme != "https") {
+				t.Errorf("a link to %q", address)
+			}
+		}
+		for name, value := range alert.Labels {
+			if value == "" || !utf8.ValidString(value) {
+				t.Errorf("the label %s is %q", name, value)
+			}
+		}
 	}
 }
 
@@ -318,7 +364,25 @@ func newContract(t *testing.T, kind string, s *server, hosts ...string) *contrac
 func (c *contract) delivery(m announce.Message) announce.Delivery {
 	ref := c.of.ref(c.server.URL)
 	ref.Type = c.kind
-	return announce.Delivery{Receiver: ref, Message: m}
+	d := announce.Delivery{Receiver: ref, Message: m}
+	if c.kind == announce.ReceiverTypeAlertmanager {
+		d.Alerts = alertsOf(m)
+	}
+	return d
+}
+
+// alertsOf returns alerts with the names of a message.
+func alertsOf(m announce.Message) *announce.Alerts {
+	alerts := &announce.Alerts{EndsAt: noon.Add(time.Hour), More: 1}
+	for _, section := range m.Sections {
+		for _, item := range section.Items {
+			alerts.List = append(alerts.List, announce.Alert{
+				Namespace: "shop", Workload: strings.Join(section.Workloads, ""), Image: section.Repository, Vulnerability: item.ID, Package: item.Package, Version: item.Version,
+				FixedIn: item.FixedIn, Severity: item.Severity, KnownExploited: true, URL: item.URL, StartsAt: item.FirstSeen,
+			})
+		}
+	}
+	return alerts
 }
 
 // deliver sends a message as the manager does, and checks that no output shows a secret or a document of the server.
@@ -690,4 +754,38 @@ func manyHeaders() string {
 		fmt.Fprintf(&all, "X-%d: a\n", i)
 	}
 	return all.String()
+}
+
+// TestAlertmanagerSecret: each mistake in an Alertmanager's Secret names its key and not its value.
+func TestAlertmanagerSecret(t *testing.T) {
+	for name, tt := range map[string]struct {
+		secret       map[string]string
+		reason, says string
+		want         string
+	}{
+		"a user":                  {nil, "", "", "Basic " + basicAuthorization},
+		"a token":                 {map[string]string{"username": "", "token": "verysecrettoken7\n"}, "", "", "Bearer verysecrettoken7"},
+		"nothing":                 {map[string]string{"username": "", "headers": ""}, "", "", ""},
+		"a user and a token":      {map[string]string{"token": "verysecrettoken7"}, announce.ReasonInvalidToken, "key token of Secret team in namespace shop stands beside username", ""},
+		"a token of a line":       {map[string]string{"username": "", "token": "verysecrettoken7\r\nX-A: b"}, announce.ReasonInvalidToken, "key token of Secret team in namespace shop has control characters", ""},
+		"a long password":         {map[string]string{"password": strings.Repeat("x", 1025)}, announce.ReasonInvalidToken, "key password of Secret team in namespace shop has", ""},
+		"headers that are no map": {map[string]string{"headers": "verysecretheader9"}, announce.ReasonInvalidToken, "key headers of Secret team in namespace shop is not a map", ""},
+		"a user and a header":     {map[string]string{"headers": "authorization: verysecretheader9"}, announce.ReasonInvalidToken, "key headers of Secret team in namespace shop has the header Authorization", ""},
+		"no address":              {map[string]string{"address": " "}, announce.ReasonInvalidURL, "key address of Secret team in namespace shop is empty", ""},
+		"no URL":                  {map[string]string{"address": "verysecretpath5"}, announce.ReasonInvalidURL, "is not an https URL", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newContract(t, announce.ReceiverTypeAlertmanager, newServer(t, announce.ReceiverTypeAlertmanager, false))
+			maps.Copy(c.cluster.secrets["shop/team"], tt.secret)
+			got := c.deliver(delivery("1").Message)
+			if got.Reason != tt.reason || !strings.Contains(got.Message, tt.says) || strings.Contains(got.Message+c.logs.String(), "verysecret") {
+				t.Errorf("outcome %+v, want the reason %q and %q", got, tt.reason, tt.says)
+			}
+			for _, r := range c.server.got() {
+				if authorization := r.header.Get("Authorization"); authorization != tt.want {
+					t.Errorf("authorization %q, want %q", authorization, tt.want)
+				}
+			}
+		})
+	}
 }

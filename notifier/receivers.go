@@ -3,6 +3,7 @@ package notifier
 import (
 	"context"
 
+	"github.com/scanner-operator/scanner-operator/notifier/alertmanager"
 	"github.com/scanner-operator/scanner-operator/notifier/defectdojo"
 	"github.com/scanner-operator/scanner-operator/notifier/email"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
@@ -32,11 +33,12 @@ type Network struct {
 
 // factories create the receivers, by announce.ReceiverRef.Type.
 var factories = map[string]func(Network) Receiver{
-	announce.ReceiverTypeSlack:    func(n Network) Receiver { return slack.NewPoster(n.Network) },
-	announce.ReceiverTypeSlackApp: func(n Network) Receiver { return slack.NewApp(n.Network, n.SlackAPI) },
-	announce.ReceiverTypeWebhook:  func(n Network) Receiver { return webhook.NewPoster(n.Network) },
-	announce.ReceiverTypeTeams:    func(n Network) Receiver { return teams.NewPoster(n.Network) },
-	announce.ReceiverTypeEmail:    func(n Network) Receiver { return email.NewPoster(n.Network) },
+	announce.ReceiverTypeAlertmanager: func(n Network) Receiver { return alertmanager.NewPoster(n.Network) },
+	announce.ReceiverTypeSlack:        func(n Network) Receiver { return slack.NewPoster(n.Network) },
+	announce.ReceiverTypeSlackApp:     func(n Network) Receiver { return slack.NewApp(n.Network, n.SlackAPI) },
+	announce.ReceiverTypeWebhook:      func(n Network) Receiver { return webhook.NewPoster(n.Network) },
+	announce.ReceiverTypeTeams:        func(n Network) Receiver { return teams.NewPoster(n.Network) },
+	announce.ReceiverTypeEmail:        func(n Network) Receiver { return email.NewPoster(n.Network) },
 }
 
 // NewReceivers returns one receiver of each type, by announce.ReceiverRef.Type.

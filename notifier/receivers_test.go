@@ -22,7 +22,7 @@ func TestReceivers(t *testing.T) {
 	defer server.Close()
 	proxy := func(*http.Request) (*url.URL, error) { asked++; return nil, nil }
 	receivers := NewReceivers(Network{Network: receiver.Network{Proxy: proxy}, SlackAPI: server.URL})
-	want := []string{announce.ReceiverTypeEmail, announce.ReceiverTypeSlack, announce.ReceiverTypeSlackApp, announce.ReceiverTypeTeams, announce.ReceiverTypeWebhook}
+	want := []string{announce.ReceiverTypeAlertmanager, announce.ReceiverTypeEmail, announce.ReceiverTypeSlack, announce.ReceiverTypeSlackApp, announce.ReceiverTypeTeams, announce.ReceiverTypeWebhook}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(receivers))); diff != "" {
 		t.Fatalf("types (-want +got):\n%s", diff)
 	}

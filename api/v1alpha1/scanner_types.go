@@ -337,7 +337,7 @@ const (
 )
 
 // Receiver is a destination of messages.
-// +kubebuilder:validation:XValidation:rule="[has(self.slack), has(self.webhook), has(self.teams), has(self.email)].exists_one(is, is)",message="a receiver needs exactly one of slack, webhook, teams and email"
+// +kubebuilder:validation:XValidation:rule="[has(self.slack), has(self.webhook), has(self.teams), has(self.email), has(self.alertmanager)].exists_one(is, is)",message="a receiver needs exactly one of slack, webhook, teams, email and alertmanager"
 type Receiver struct {
 	// name identifies the receiver within the Scanner. The operator records under this name what it has announced to the receiver.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -361,6 +361,10 @@ type Receiver struct {
 	// email sends each message as a mail.
 	// +optional
 	Email *EmailReceiver `json:"email,omitempty"`
+
+	// alertmanager keeps alerts for all findings that are present, and posts no messages.
+	// +optional
+	Alertmanager *AlertmanagerReceiver `json:"alertmanager,omitempty"`
 
 	// minSeverity is the lowest severity that is announced. A vulnerability that is known to be exploited is always announced.
 	// +kubebuilder:default=High
@@ -536,6 +540,17 @@ type TeamsReceiver struct {
 	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its key "address" holds the URL of a Workflow
 	// that begins with "When a Teams webhook request is received". The administrator allows its host. The notifier needs permission to read this
 	// one Secret.
+	// +required
+	SecretRef SecretReference `json:"secretRef,omitzero"`
+}
+
+// AlertmanagerReceiver keeps an alert of Prometheus' Alertmanager for each finding in each workload. It gets all findings that are present and pass
+// minSeverity, unknownSeverity, onlyFixable and workloads. The fields about messages do not apply: announce, healthNotices, groupWait,
+// groupInterval and firstScan.
+type AlertmanagerReceiver struct {
+	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its key "address" holds the address of the
+	// Alertmanager, which the administrator allows. Its optional keys are "username" and "password", or "token" for a bearer token, and "headers"
+	// for further headers, as a YAML map of names to texts. The notifier needs permission to read this one Secret.
 	// +required
 	SecretRef SecretReference `json:"secretRef,omitzero"`
 }

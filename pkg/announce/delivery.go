@@ -12,6 +12,8 @@ type Delivery struct {
 	Message  Message     `json:"digest"`
 	// Thread is the timestamp of the message in Receiver.Channel that this message is a reply to; empty for a message to the channel itself.
 	Thread string `json:"thread,omitempty"`
+	// Alerts is set for a receiver that keeps a state. Message then has only an ID, and names the Scanner.
+	Alerts *Alerts `json:"alerts,omitempty"`
 }
 
 // ReceiverRef references the Secret with a receiver's address, and names the channel if the Secret's content does not select one.
@@ -39,6 +41,8 @@ const (
 	ReceiverTypeWebhook = "webhook"
 	// ReceiverTypeTeams is the webhook of a Workflow of Microsoft Teams.
 	ReceiverTypeTeams = "teams"
+	// ReceiverTypeAlertmanager is an Alertmanager of Prometheus.
+	ReceiverTypeAlertmanager = "alertmanager"
 	// ReceiverTypeEmail is a mail server.
 	ReceiverTypeEmail = "email"
 )

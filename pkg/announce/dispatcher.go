@@ -87,7 +87,11 @@ func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Setti
 		return DispatchResult{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
 	d := &dispatch{Dispatcher: c, scanner: scanner, settings: settings, coverage: coverage, stored: stored, state: state}
-	if err = d.run(ctx); err != nil {
+	do := d.run
+	if settings.Address.hasState() {
+		do = d.sendAlerts
+	}
+	if err = do(ctx); err != nil {
 		err = fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
 	return DispatchResult{Next: d.next, Before: state, After: d.state, Outcome: d.outcome}, err

@@ -39,6 +39,8 @@ const (
 	KindScheduledSummary Kind = "ScheduledSummary"
 	// KindChanges lists what was not announced yet: changes, new images and notices about the Scanner's health.
 	KindChanges Kind = "News"
+	// KindAlerts has no content of its own: Delivery.Alerts has all that is present.
+	KindAlerts Kind = "Alerts"
 )
 
 // ClusterScannerKind is Message.ScannerKind for a ClusterScanner.

@@ -1,0 +1,150 @@
+// Package alertmanager posts alerts to Prometheus' Alertmanager
+// (https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml).
+//
+// Each post has all alerts of a Scanner, and the time at which they resolve unless they come again. The package knows nothing about Secrets,
+// retries, or what is present.
+package alertmanager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+)
+
+// Path is that of the API, below an Alertmanager's address.
+const Path = "api/v2/alerts"
+
+// Names of alerts.
+const (
+	// FindingAlert is the name of an alert about a finding in a workload.
+	FindingAlert = "VulnerabilityFound"
+	// MoreAlert is the name of the alert that further ones are left out.
+	MoreAlert = "VulnerabilitiesNotListed"
+)
+
+// Alert is an alert as Alertmanager takes it.
+type Alert struct {
+	Labels       map[string]string `json:"labels"`
+	Annotations  map[string]string `json:"annotations"`
+	StartsAt     *time.Time        `json:"startsAt,omitempty"`
+	EndsAt       time.Time         `json:"endsAt"`
+	GeneratorURL string            `json:"generatorURL,omitempty"`
+}
+
+// Poster posts alerts. It is safe for concurrent use.
+type Poster struct {
+	client *receiver.Client
+}
+
+// NewPoster returns a Poster.
+func NewPoster(network receiver.Network) *Poster {
+	return &Poster{client: receiver.NewClient("Alertmanager", network)}
+}
+
+// Post sends the alerts of a delivery, once, within receiver.Timeout. The outcome contains nothing of the address.
+func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
+	defer cancel()
+	body, err := json.Marshal(Render(d))
+	if err != nil {
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the alerts cannot be encoded"}
+	}
+	header := http.Header{"User-Agent": {"scanner-operator"}}
+	for name, value := range to.Headers {
+		header.Set(name, value)
+	}
+	header.Set("Content-Type", "application/json")
+	answer, none := p.client.Post(ctx, to.Target, header, body)
+	if none != nil {
+		return *none
+	}
+	return p.client.Outcome(answer, string(answer.Body), adviceFor(answer.Status))
+}
+
+// Render returns the alerts of a delivery. Labels identify an alert: they stay the same while the finding is present, and have no version.
+func Render(d announce.Delivery) []Alert {
+	all := []Alert{} // not null
+	if d.Alerts == nil {
+		return all
+	}
+	for _, a := range d.Alerts.List {
+		alert := Alert{
+			Labels: labels(d.Message, map[string]string{
+				"alertname": FindingAlert, "namespace": a.Namespace, "workload": a.Workload, "image": a.Image, "vulnerability": a.Vulnerability, "package": a.Package,
+				"severity": strings.ToLower(a.Severity.String()),
+			}),
+			Annotations: annotations(map[string]string{
+				"summary":     fmt.Sprintf("%s %s in %s of %s, which %s runs", a.Severity, a.Vulnerability, a.Package, a.Image, a.Workload),
+				"description": description(a), "link": link(a.URL),
+			}),
+			EndsAt: d.Alerts.EndsAt, GeneratorURL: link(d.Message.ReadMore),
+		}
+		if !a.StartsAt.IsZero() {
+			alert.StartsAt = &a.StartsAt
+		}
+		all = append(all, alert)
+	}
+	if d.Alerts.More > 0 {
+		all = append(all, Alert{
+			Labels: labels(d.Message, map[string]string{"alertname": MoreAlert, "namespace": d.Message.Namespace, "severity": "none"}),
+			Annotations: annotations(map[string]string{
+				"summary": announce.Pluralize(d.Alerts.More, "further finding") + " without an alert", "description": "All findings: " + d.Message.ReadMore,
+			}),
+			EndsAt: d.Alerts.EndsAt, GeneratorURL: link(d.Message.ReadMore),
+		})
+	}
+	return all
+}
+
+// labels returns the labels with that of the Scanner, without empty ones, which count as missing.
+func labels(m announce.Message, set map[string]string) map[string]string {
+	set["scanner"] = m.Scanner
+	return annotations(set)
+}
+
+func annotations(set map[string]string) map[string]string {
+	for name, value := range set {
+		if value == "" {
+			delete(set, name)
+		}
+	}
+	return set
+}
+
+func description(a announce.Alert) string {
+	text := "No fix is known."
+	if a.FixedIn != "" {
+		text = fmt.Sprintf("Update %s %s to %s.", a.Package, a.Version, a.FixedIn)
+	}
+	if a.KnownExploited {
+		text = "Known to be exploited. " + text
+	}
+	return text
+}
+
+// link returns an address if it is one of https: others are no links, but commands.
+func link(address string) string {
+	if strings.HasPrefix(address, "https://") && !strings.ContainsAny(address, " \"<>\\`") && !strings.ContainsFunc(address, isNotPrintable) {
+		return address
+	}
+	return ""
+}
+
+func isNotPrintable(r rune) bool { return r <= ' ' || r > '~' }
+
+// adviceFor tells the user what to do about a status.
+func adviceFor(status int) string {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "check the keys username and password, token, or headers of the Secret"
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
+		return "the key address of the Secret must be the address of an Alertmanager, without /api/v2/alerts"
+	}
+	return ""
+}

@@ -1,0 +1,139 @@
+package announce
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
+)
+
+const (
+	// alertInterval is how often the alerts of a receiver are sent.
+	alertInterval = 5 * time.Minute
+	// alertLife is how long an alert fires after it was sent last: three deliveries can fail before it resolves.
+	alertLife = 4 * alertInterval
+	// maxAlerts bounds the alerts of one receiver.
+	maxAlerts = 500
+	// maxAlertFindings bounds the findings that are read for them.
+	maxAlertFindings = 5_000
+)
+
+// Alerts are all alerts of a Scanner that fire now, for a receiver that keeps a state (ReceiverRef.hasState).
+type Alerts struct {
+	// List has the worst first. More is the number of further ones that are left out.
+	List []Alert `json:"list"`
+	More int     `json:"more,omitempty"`
+	// EndsAt is when they resolve unless they are sent again.
+	EndsAt time.Time `json:"endsAt"`
+}
+
+// Alert is a vulnerability in a package of an image, in a workload that runs the image.
+type Alert struct {
+	Namespace string `json:"namespace"`
+	// Workload is such as "Deployment/api".
+	Workload string `json:"workload"`
+	// Image is the repository, without tag and digest: an alert survives a rollout that does not fix it.
+	Image          string           `json:"image"`
+	Vulnerability  string           `json:"vulnerability"`
+	Package        string           `json:"package"`
+	Version        string           `json:"version,omitempty"`
+	FixedIn        string           `json:"fixedIn,omitempty"`
+	Severity       finding.Severity `json:"severity"`
+	KnownExploited bool             `json:"knownExploited,omitempty"`
+	URL            string           `json:"url,omitempty"`
+	// StartsAt is when the store first recorded the finding.
+	StartsAt time.Time `json:"startsAt"`
+}
+
+// hasState reports whether a receiver keeps a state: it gets everything that is present, again and again, and no changes.
+func (r ReceiverRef) hasState() bool { return r.Type == ReceiverTypeAlertmanager }
+
+// sendAlerts sends everything that is present and passes the receiver's filter, unless that was done less than alertInterval ago. Nothing is recorded
+// as announced, and nothing is in the outbox: the next delivery replaces this one, whatever became of it. So the state of the receiver is right
+// after one delivery, however long it did not answer.
+func (d *dispatch) sendAlerts(ctx context.Context) error {
+	now, state := d.Now(), d.state.withoutFutureTimes(d.Now())
+	retries := state.Stopped != nil && state.Stopped.Generation != d.settings.Generation
+	if now.Before(state.NextAttempt) && !retries {
+		d.next = state.NextAttempt
+		return d.save(ctx, state) // with the times of a clock that was set back
+	}
+	alerts, err := d.presentAlerts(ctx)
+	if err != nil {
+		return err
+	}
+	message, err := (&planning{now: now, settings: d.settings, random: d.Random}).newMessage(KindAlerts)
+	if err != nil {
+		return err
+	}
+	state.LastAttempt = now
+	outcome := d.Sender.Send(ctx, Delivery{Receiver: d.settings.Address, Message: message, Alerts: &alerts})
+	recovers := state.LastError != nil
+	switch outcome.Result {
+	case Delivered:
+		summary := Pluralize(len(alerts.List)+alerts.More, "alert")
+		if recovers || state.LastMessage != summary {
+			d.outcome = &outcome // others are not worth an event
+			state.LastDelivery, state.LastMessage = now, summary
+		}
+		state.LastError, state.Stopped, state.Failures, state.NextAttempt = nil, nil, 0, now.Add(alertInterval)
+	case RateLimited:
+		d.outcome = &outcome
+		state.LastError, state.Stopped = deliveryError(now, outcome), nil
+		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
+	default:
+		d.outcome = &outcome
+		state.Failures++
+		state.LastError, state.NextAttempt = deliveryError(now, outcome), now.Add(backoff.After(state.Failures, minBackoff, alertInterval))
+		if state.Stopped = nil; outcome.Result == Permanent {
+			state.Stopped, state.NextAttempt = stoppedBy(now, d.settings, d.state, outcome), now.Add(stoppedRetry)
+		}
+	}
+	d.next = state.NextAttempt
+	return d.save(ctx, state)
+}
+
+// presentAlerts reads what is present. The receiver that it asks about has no records, so that all that is present is pending for it.
+func (d *dispatch) presentAlerts(ctx context.Context) (Alerts, error) {
+	filter := d.settings.Filter
+	filter.Changes, filter.AbsentIsFixedIn = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed}, nil
+	// No receiver has such a name.
+	present, total, err := d.Store.PendingChanges(ctx, d.scanner, d.settings.Receiver+"/alerts", filter, maxAlertFindings)
+	if err != nil {
+		return Alerts{}, fmt.Errorf("list what is present: %w", err)
+	}
+	alerts := Alerts{EndsAt: d.Now().Add(alertLife), More: total - len(present)}
+	slices.SortStableFunc(present, compareUrgency)
+	for _, p := range present {
+		item := newItem(p)
+		for _, w := range p.Workloads {
+			if w.Repository != "" && w.Repository != p.Repository {
+				continue
+			}
+			alert := Alert{
+				Namespace: w.Namespace, Workload: text.Truncate(w.Kind+"/"+w.Name, maxText), Image: text.Truncate(p.Repository, maxText), Vulnerability: item.ID,
+				Package: item.Package, Version: item.Version, FixedIn: item.FixedIn, Severity: item.Severity, KnownExploited: item.KnownExploited, URL: item.URL,
+				StartsAt: item.FirstSeen,
+			}
+			switch {
+			case slices.ContainsFunc(alerts.List[max(0, len(alerts.List)-len(p.Workloads)):], alert.is):
+				// Another container of the workload.
+			case len(alerts.List) < maxAlerts:
+				alerts.List = append(alerts.List, alert)
+			default:
+				alerts.More++
+			}
+		}
+	}
+	return alerts, nil
+}
+
+// is reports whether two alerts have the same labels.
+func (a Alert) is(other Alert) bool {
+	return a.Namespace == other.Namespace && a.Workload == other.Workload && a.Image == other.Image && a.Vulnerability == other.Vulnerability && a.Package == other.Package
+}
