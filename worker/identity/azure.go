@@ -29,11 +29,12 @@ const (
 // issueAzure exchanges the pod's token for one of Microsoft Entra, and that for a refresh token of the registry
 // (https://github.com/Azure/acr/blob/main/docs/AAD-OAuth.md).
 func (i *Identity) issueAzure(ctx context.Context, host string) (credential, error) {
+	transport := &statusKeeper{client: i.cloud}
 	options := azcore.ClientOptions{
-		Cloud: azureCloud(host), Transport: i.cloud,
+		Cloud: azureCloud(host), Transport: transport,
 		Retry: policy.RetryOptions{MaxRetries: maxAttempts - 1, RetryDelay: min(time.Second, i.maxBackoff), MaxRetryDelay: i.maxBackoff},
 	}
-	token, err := i.entraToken(ctx, host, options)
+	token, err := i.entraToken(ctx, host, options, transport)
 	if err != nil {
 		return credential{}, err
 	}
@@ -46,7 +47,7 @@ func (i *Identity) issueAzure(ctx context.Context, host string) (credential, err
 		&azcontainerregistry.AuthenticationClientExchangeAADAccessTokenForACRRefreshTokenOptions{AccessToken: &token, Tenant: &tenant})
 	if err != nil {
 		var refused *azcore.ResponseError
-		a := answer{service: "the registry's token exchange", host: host}
+		a := answer{service: "the registry's token exchange", host: host, status: transport.status}
 		if errors.As(err, &refused) {
 			a = a.of(refused.RawResponse)
 		}
@@ -63,7 +64,7 @@ func (i *Identity) issueAzure(ctx context.Context, host string) (credential, err
 
 // entraToken requests an access token for registries with the pod's token
 // (https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow#third-case-access-token-request-with-a-federated-credential).
-func (i *Identity) entraToken(ctx context.Context, host string, options azcore.ClientOptions) (string, error) {
+func (i *Identity) entraToken(ctx context.Context, host string, options azcore.ClientOptions, transport *statusKeeper) (string, error) {
 	if i.getenv(azureClient) == "" || i.getenv(azureTenant) == "" || i.getenv(azureToken) == "" {
 		return "", i.missing("Azure", "annotate the ServiceAccount with azure.workload.identity/client-id, and let the webhook of Microsoft Entra Workload ID run")
 	}
@@ -82,13 +83,30 @@ func (i *Identity) entraToken(ctx context.Context, host string, options azcore.C
 	token, err := entra.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{options.Cloud.Services[azcontainerregistry.ServiceName].Audience + "/.default"}})
 	if err != nil {
 		var refused *azidentity.AuthenticationFailedError
-		a := answer{service: "Microsoft Entra", host: host}
+		a := answer{service: "Microsoft Entra", host: host, status: transport.status}
 		if errors.As(err, &refused) {
 			a = a.of(refused.RawResponse)
 		}
 		return "", i.failure(a, err)
 	}
 	return token.Token, nil
+}
+
+// statusKeeper sends requests, one after the other, and keeps the status of the last answer; 0 if there was none. After an answer that the
+// libraries cannot read, their errors have no response and quote it, with the token in it: only without any answer is an error's text shown.
+type statusKeeper struct {
+	client *http.Client
+	status int
+}
+
+// Do implements policy.Transporter.
+func (k *statusKeeper) Do(request *http.Request) (*http.Response, error) {
+	k.status = 0
+	response, err := k.client.Do(request) //nolint:gosec // the library has made it for one of the clouds
+	if err == nil {
+		k.status = response.StatusCode
+	}
+	return response, err
 }
 
 // azureCloud returns the cloud that a registry is in.

@@ -161,6 +161,9 @@ func (i *Identity) failure(a answer, cause error) error {
 		}
 	case a.status == 0:
 		return failure.New(workerapi.ReasonRegistryUnavail, fmt.Errorf("%s does not answer: %w", a.service, cause))
+	case a.status < http.StatusBadRequest:
+		// Nothing was refused: something else answers in the service's place, or redirects. Its text is no explanation.
+		return failure.New(workerapi.ReasonRegistryUnavail, fmt.Errorf("%s answers with status %d and without a credential: is there a proxy in between?", a.service, a.status))
 	case a.status >= http.StatusInternalServerError:
 		return failure.New(workerapi.ReasonRegistryUnavail, fmt.Errorf("%s answers with status %d: %s", a.service, a.status, a.detail))
 	}
