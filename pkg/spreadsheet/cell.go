@@ -20,8 +20,8 @@ const (
 var (
 	formula = regexp.MustCompile(`^(?:[\t\r\n]|` + space + formulaStart + `)`)
 	// separated matches a formula after what separates cells or rows for a spreadsheet that expects other separators than a comma, as in
-	// many countries.
-	separated = regexp.MustCompile(`([;\t\r\n]` + space + `)(` + formulaStart + `)`)
+	// many countries. Such a spreadsheet does not see that the cell is quoted, and takes quotation marks after the separator for its own.
+	separated = regexp.MustCompile(`([;\t\r\n](?:` + space + `"?)*)(` + formulaStart + `)`)
 )
 
 // Text returns a cell that a spreadsheet takes for text: an apostrophe precedes what could begin a formula.
