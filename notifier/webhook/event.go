@@ -33,6 +33,8 @@ type Data struct {
 
 	// The other fields are as in announce.Message.
 
+	OnlyNamespaces       []string                    `json:"onlyNamespaces,omitempty"`
+	MoreOnlyNamespaces   int                         `json:"moreOnlyNamespaces,omitempty"`
 	Totals               finding.Counts              `json:"totals"`
 	Images               int                         `json:"images"`
 	Changes              map[diff.Change]int         `json:"changes,omitempty"`
@@ -110,6 +112,7 @@ func subject(s Scanner) string {
 func dataOf(m announce.Message) Data {
 	data := Data{
 		Kind: string(m.Kind), Title: m.Title(), Cluster: m.Cluster, Scanner: Scanner{Kind: string(v1alpha1.KindScanner), Namespace: m.Namespace, Name: m.Scanner},
+		OnlyNamespaces: m.OnlyNamespaces, MoreOnlyNamespaces: m.MoreOnlyNamespaces,
 		Totals: m.Totals, Images: m.Images, Changes: m.Changes, Sections: m.Sections, Rest: m.Rest, NewImages: m.NewImages, MoreNewImages: m.MoreNewImages,
 		Notices: m.Notices, Actions: m.Actions, MoreActions: m.MoreActions, Items: m.Worst, Suppressed: m.Suppressed, NotAnnounced: m.NotAnnounced,
 		Remaining: m.Remaining, Namespaces: m.Namespaces, MoreNamespaces: m.MoreNamespaces, JoinedNamespaces: m.JoinedNamespaces,

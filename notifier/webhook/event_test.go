@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +146,25 @@ func TestSchema(t *testing.T) {
 		if !properties[name] {
 			t.Errorf("%s describes %s, which no event has", schemaFile, name)
 		}
+	}
+}
+
+// TestNothingIsLeftOut: an event has all that a message has.
+func TestNothingIsLeftOut(t *testing.T) {
+	// The attributes, the scanner, items, and the links of readMore have what has no field of the same name.
+	elsewhere := []string{"ID", "CreatedAt", "ScannerKind", "Namespace", "Worst", "WebUI"}
+	message, data := reflect.TypeFor[announce.Message](), reflect.TypeFor[Data]()
+	for i := range message.NumField() {
+		name := message.Field(i).Name
+		if _, has := data.FieldByName(name); !has && !slices.Contains(elsewhere, name) {
+			t.Errorf("an event lacks the field %s of a message", name)
+		}
+	}
+	m := example()
+	m.ScannerKind, m.OnlyNamespaces, m.MoreOnlyNamespaces = announce.ClusterScannerKind, []string{"blog", "shop"}, 1
+	var got Data
+	if err := eventOf(t, m).DataAs(&got); err != nil || !slices.Equal(got.OnlyNamespaces, m.OnlyNamespaces) || got.MoreOnlyNamespaces != 1 {
+		t.Errorf("data %+v, error %v, want the namespaces that the message is limited to", got, err)
 	}
 }
 
