@@ -707,6 +707,41 @@ func TestContractHosts(t *testing.T) {
 	}
 }
 
+// TestWebhookSlowsDownOneSender: whoever posts to the URL of another namespace's webhook with other credentials, and is asked to wait, stops no
+// message of that namespace. With the same credentials, the server takes both for one sender.
+func TestWebhookSlowsDownOneSender(t *testing.T) {
+	s := newServer(t, announce.ReceiverTypeWebhook, false)
+	s.answers(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer verysecretbearer7" {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	c := newContract(t, announce.ReceiverTypeWebhook, s)
+	stranger := c.delivery(delivery("1").Message)
+	stranger.Receiver.Namespace = "blog"
+	for name, credentials := range map[string]map[string]string{"headers": {"headers": "Authorization: Bearer guessed"}, "nothing": {"headers": "", "token": ""}} {
+		c.cluster.secrets["blog/team"] = c.of.secret(s.URL)
+		maps.Copy(c.cluster.secrets["blog/team"], credentials)
+		if got := c.manager.Send(t.Context(), stranger); got.Result != announce.RateLimited {
+			t.Fatalf("%s: outcome for the stranger %+v, want RateLimited", name, got)
+		}
+	}
+	if got := c.deliver(delivery("2").Message); got.Result != announce.Delivered {
+		t.Errorf("outcome for the namespace whose webhook it is %+v, want Delivered", got)
+	}
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	c.deliver(delivery("3").Message)
+	c.cluster.secrets["blog/team"] = c.of.secret(s.URL)
+	before := len(s.got())
+	if got := c.manager.Send(t.Context(), stranger); got.Result != announce.RateLimited || len(s.got()) != before {
+		t.Errorf("outcome with the same credentials %+v after %d more requests, want RateLimited without one", got, len(s.got())-before)
+	}
+}
+
 // TestWebhookSecret: each mistake in a webhook's Secret names its key and not its value.
 func TestWebhookSecret(t *testing.T) {
 	for name, tt := range map[string]struct {

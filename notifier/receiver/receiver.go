@@ -8,6 +8,7 @@ package receiver
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -27,17 +28,14 @@ type Address struct {
 	Headers map[string]string
 }
 
-// Key identifies the address without showing it, for limits of the rate.
+// Key identifies the address with its credentials without showing them, for limits of the rate. A server that slows down one sender to a URL may
+// accept another: whoever knows the URL must not stop the messages of others to it.
 func (a Address) Key() string {
-	key := a.Target.URL()
-	if a.Username != "" {
-		key += "\x00" + a.Username
+	sum := sha256.New()
+	for _, secret := range append(a.Secrets(), slices.Concat([]string{a.Username}, slices.Sorted(maps.Keys(a.Headers)))...) {
+		fmt.Fprintf(sum, "%q\n", secret)
 	}
-	if key == "" {
-		key = a.Token
-	}
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:])
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // Secrets returns the texts that must not be shown.
