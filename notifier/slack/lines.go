@@ -62,8 +62,9 @@ func Lines(m *slackapi.WebhookMessage) (all []Line) {
 	return all
 }
 
-// marks are code, bold and links of mrkdwn (https://docs.slack.dev/messaging/formatting-message-text). Code has no other marks in it.
-var marks = regexp.MustCompile("`([^`]+)`|\\*([^*]+)\\*|<([^<>|]+)\\|([^<>]*)>")
+// marks are code, bold and links of mrkdwn (https://docs.slack.dev/messaging/formatting-message-text). Code has no other marks in it,
+// and bold text has whole links, whose addresses may have asterisks.
+var marks = regexp.MustCompile("`([^`]+)`|\\*((?:<[^<>]*>|[^*<>])+)\\*|<([^<>|]+)\\|([^<>]*)>")
 
 // linesWith converts mrkdwn as this package writes it, line by line.
 func linesWith(role Role, mrkdwn string) (lines []Line) {
