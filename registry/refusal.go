@@ -44,6 +44,8 @@ func (c Credentials) explainRefusal(ref name.Reference, provider string, refused
 	}
 	also := strings.Join(unused, ", and ")
 	switch {
+	case isTemporary(refused.noCredential):
+		return describeNoCredential(host, missing, refused.noCredential)
 	case reason(err) != workerapi.ReasonUnauthorized:
 		if also == "" {
 			return err
@@ -73,6 +75,11 @@ func (c Credentials) explainRefusal(ref name.Reference, provider string, refused
 	return failure.New(workerapi.ReasonUnauthorized,
 		fmt.Errorf("%s requires credentials, and no pull secret of the image's pods has any; give the pods an imagePullSecret, also where only nodes have credentials: see %s: %w",
 			host, nodeCredentialsURL, err))
+}
+
+// isTemporary reports whether the identity will get a credential later, without anybody's help. What else was refused may not matter then.
+func isTemporary(noCredential error) bool {
+	return noCredential != nil && slices.Contains([]string{workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail}, reason(noCredential))
 }
 
 // identityAdvice says how an identity can pull from a cloud's host. provider is the one in the configuration; empty for none.
