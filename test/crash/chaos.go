@@ -9,13 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/test/ledger"
 	"github.com/scanner-operator/scanner-operator/test/process"
-)
-
-// The processes that are killed.
-const (
-	manager  = "manager"
-	notifier = "notifier"
 )
 
 // Mean times from the start of a process to its kill. A manager begins its work only when it has the lease of the manager before it,
@@ -43,15 +38,6 @@ const (
 	progressPause = 15 * time.Second
 )
 
-// death is the end of one process.
-type death struct {
-	who string
-	// The process ended between from and to.
-	from, to time.Time
-	// byItself is true if the process was not killed.
-	byItself bool
-}
-
 // chaos runs manager and notifier, kills them, and changes images meanwhile.
 type chaos struct {
 	*cluster
@@ -62,7 +48,7 @@ type chaos struct {
 	failed  chan error
 
 	mu     sync.Mutex
-	deaths []death
+	deaths []ledger.Fault
 	images []image
 	// running are the present processes, by the names of their killers.
 	running map[string]*process.Process
@@ -75,11 +61,11 @@ func startChaos(ctx context.Context, c *cluster) (*chaos, error) {
 	t := &chaos{cluster: c, running: map[string]*process.Process{}}
 	t.killers = []*killer{
 		// Each kill during a message makes the receiver's backoff longer, in the end minutes.
-		{chaos: t, who: notifier, name: notifier, start: c.startNotifier, life: notifierLife, atMessage: 0.2, draws: c.options.draws(drawsOfNotifier), spares: c.options.suspend},
+		{chaos: t, who: ledger.Notifier, name: ledger.Notifier, start: c.startNotifier, life: notifierLife, atMessage: 0.2, draws: c.options.draws(drawsOfNotifier), spares: c.options.suspend},
 	}
 	for n := range c.options.managers {
 		t.killers = append(t.killers, &killer{
-			chaos: t, who: manager, name: fmt.Sprintf("%s-%c", manager, 'a'+n), start: c.startManager, life: managerLife, atMessage: 0.5,
+			chaos: t, who: ledger.Manager, name: fmt.Sprintf("%s-%c", ledger.Manager, 'a'+n), start: c.startManager, life: managerLife, atMessage: 0.5,
 			draws: c.options.draws(drawsOfManager + uint64(n)), suspends: c.options.suspend,
 		})
 	}
@@ -130,13 +116,13 @@ func (t *chaos) feed(ctx context.Context) error {
 	for !t.enough() {
 		if time.Since(lastReport) > progressPause {
 			lastReport = time.Now()
-			fmt.Printf("  after %s: %d kills, %d messages\n", time.Since(began).Round(time.Second), t.killed(), digests(t.slack.accepted()))
+			fmt.Printf("  after %s: %d kills, %d messages\n", time.Since(began).Round(time.Second), t.killed(), ledger.Digests(t.slack.accepted()))
 		}
 		select {
 		case err := <-t.failed:
 			return err
 		case <-ctx.Done():
-			return fmt.Errorf("only %d kills and %d messages in %s: %w", t.killed(), digests(t.slack.accepted()), time.Since(began).Round(time.Second), ctx.Err())
+			return fmt.Errorf("only %d kills and %d messages in %s: %w", t.killed(), ledger.Digests(t.slack.accepted()), time.Since(began).Round(time.Second), ctx.Err())
 		case <-time.After(imagePause):
 		}
 		team := draws.IntN(teams)
@@ -155,7 +141,7 @@ func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
 	reported := t.slack.accepted()
 	var ready []int
 	for i, img := range t.images {
-		if img.team == team && img.stage < stageUnsuppressed && len(missing(img.findings(), reported)) == 0 {
+		if img.team == team && img.stage < stageUnsuppressed && len(ledger.Missing(img.findings(), reported)) == 0 {
 			ready = append(ready, i)
 		}
 	}
@@ -180,7 +166,7 @@ func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
 func (t *chaos) unannounced(team int) int {
 	reported, n := t.slack.accepted(), 0
 	for _, img := range t.images {
-		if img.team == team && len(missing(img.findings(), reported)) > 0 {
+		if img.team == team && len(ledger.Missing(img.findings(), reported)) > 0 {
 			n++
 		}
 	}
@@ -188,21 +174,21 @@ func (t *chaos) unannounced(team int) int {
 }
 
 func (t *chaos) enough() bool {
-	return t.killed() >= t.options.kills && digests(t.slack.accepted()) >= t.options.digests && t.hasCompletedImage()
+	return t.killed() >= t.options.kills && ledger.Digests(t.slack.accepted()) >= t.options.digests && t.hasCompletedImage()
 }
 
 // hasCompletedImage reports whether an image went through all stages and all receivers received each of its changes.
 func (t *chaos) hasCompletedImage() bool {
 	reported := t.slack.accepted()
 	return slices.ContainsFunc(t.images, func(img image) bool {
-		return img.stage == stageUnsuppressed && len(missing(img.findings(), reported)) == 0
+		return img.stage == stageUnsuppressed && len(ledger.Missing(img.findings(), reported)) == 0
 	})
 }
 
 func (t *chaos) killed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.deaths) - byItself(t.deaths)
+	return len(t.deaths) - ledger.ByThemselves(t.deaths)
 }
 
 // maxLead is the share by which kills may be ahead of messages, and messages ahead of kills.
@@ -222,31 +208,22 @@ func (t *chaos) mayAddImage() bool {
 
 // shares returns the kills and the messages so far, relative to the required numbers.
 func (t *chaos) shares() (killed, reported float64) {
-	return float64(t.killed()) / float64(t.options.kills), float64(digests(t.slack.accepted())) / float64(t.options.digests)
+	return float64(t.killed()) / float64(t.options.kills), float64(ledger.Digests(t.slack.accepted())) / float64(t.options.digests)
 }
 
 // recordDeath records a death. Too many processes that ended without a kill are an error, since the test would then prove nothing.
-func (t *chaos) recordDeath(d death, why error) error {
+func (t *chaos) recordDeath(d ledger.Fault, why error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.deaths = append(t.deaths, d)
-	if n := byItself(t.deaths); n > 5+t.options.kills/5 {
+	if n := ledger.ByThemselves(t.deaths); n > 5+t.options.kills/5 {
 		return fmt.Errorf("%d times a process ended that nobody killed: %w", n, why)
 	}
 	return nil
 }
 
-func byItself(deaths []death) (n int) {
-	for _, d := range deaths {
-		if d.byItself {
-			n++
-		}
-	}
-	return n
-}
-
 // recordedDeaths returns the deaths so far.
-func (t *chaos) recordedDeaths() []death {
+func (t *chaos) recordedDeaths() []ledger.Fault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.deaths)
@@ -301,7 +278,7 @@ func (k *killer) run(ctx context.Context) error {
 		if err := k.process.Kill(); err != nil {
 			return err
 		}
-		if err := k.recordDeath(death{who: k.who, from: begun, to: time.Now(), byItself: !alive}, why); err != nil {
+		if err := k.recordDeath(ledger.Fault{What: k.who, From: begun, To: time.Now(), ByItself: !alive}, why); err != nil {
 			return err
 		}
 		if err := k.next(); err != nil {
@@ -336,7 +313,7 @@ func (k *killer) hasStandby() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, other := range k.running {
-		if name != k.name && name != notifier && other.Alive() == nil && other.Logged("Attempting to acquire leader lease") > 0 && other.Logged(leading) == 0 {
+		if name != k.name && name != ledger.Notifier && other.Alive() == nil && other.Logged("Attempting to acquire leader lease") > 0 && other.Logged(leading) == 0 {
 			return true
 		}
 	}

@@ -28,6 +28,8 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/scanner-operator/scanner-operator/test/ledger"
 )
 
 // options are the options of the command line.
@@ -133,7 +135,7 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 		return err
 	}
 	slack.becomeHealthy()
-	all := map[finding]time.Time{}
+	all := map[ledger.Finding]time.Time{}
 	for _, img := range t.images {
 		maps.Copy(all, img.findings())
 	}
@@ -142,7 +144,7 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 	if err := writeMessages(filepath.Join(dir, "messages.log"), messages); err != nil {
 		return err
 	}
-	v := judge(all, messages, t.recordedDeaths())
+	v := verdict{Verdict: ledger.Judge(all, messages, t.recordedDeaths())}
 	if c.writes != nil {
 		if v.writes, v.deposedWrites, err = c.writes.judge(ctx); err != nil {
 			return err
@@ -150,6 +152,15 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 	}
 	v.print(os.Stdout, slack.count())
 	return errors.Join(silence, v.problems(o))
+}
+
+// writeMessages writes the accepted messages to a file, for the analysis of failures.
+func writeMessages(name string, accepted []ledger.Message) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(ledger.Write(file, accepted), file.Close())
 }
 
 // Bounds of the wait at the end, when kills have stopped and Slack answers normally. A receiver with several failures in a row is
@@ -161,17 +172,17 @@ const (
 )
 
 // waitForMessages waits until every finding was announced and no more messages arrive. Lost findings are not an error here: judge reports them.
-func waitForMessages(ctx context.Context, slack *slack, all map[finding]time.Time) error {
+func waitForMessages(ctx context.Context, slack *slack, all map[ledger.Finding]time.Time) error {
 	deadline := time.Now().Add(deliveryTimeout)
 	for time.Now().Before(deadline) {
-		if len(missing(all, slack.accepted())) == 0 && time.Since(slack.lastAccepted()) > quiet {
+		if len(ledger.Missing(all, slack.accepted())) == 0 && time.Since(slack.lastAccepted()) > quiet {
 			return nil
 		}
 		if err := pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}
-	if len(missing(all, slack.accepted())) > 0 {
+	if len(ledger.Missing(all, slack.accepted())) > 0 {
 		return nil
 	}
 	return fmt.Errorf("messages go on coming %s after everything was announced", deliveryTimeout)

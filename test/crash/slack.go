@@ -1,18 +1,15 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/ledger"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -46,20 +43,6 @@ const (
 // maxMessage is larger than any message, in bytes.
 const maxMessage = 1 << 20
 
-// acceptedMessage is an accepted message.
-type acceptedMessage struct {
-	// webhook is the path of the receiver's webhook.
-	webhook string
-	// names are the findings in the message.
-	names []string
-	text  string
-	// accepted is when Slack accepted the message, answered when it was answered; zero if it was not.
-	accepted, answered time.Time
-	violations         []standin.Violation
-	// broken is the error of parsing the message.
-	broken error
-}
-
 // counts are the numbers of requests by answer mode.
 type counts struct{ limited, failed, acceptedSilently, ignored int }
 
@@ -73,7 +56,7 @@ type slack struct {
 	draws    *rand.Rand
 	healthy  bool
 	counts   counts
-	messages []*acceptedMessage
+	messages []*ledger.Message
 }
 
 func newSlack(draws *rand.Rand) *slack {
@@ -155,31 +138,26 @@ func (s *slack) addCount(change func(*counts)) {
 }
 
 // accept stores an accepted message.
-func (s *slack) accept(webhook string, body []byte) *acceptedMessage {
-	message := &acceptedMessage{webhook: webhook, text: standin.Readable(body), violations: standin.Check(body)}
-	read, err := scenario.ReadMessage(standin.Message{Payload: body})
-	message.broken = err
-	for _, line := range read.Lines {
-		message.names = append(message.names, nameOf(line.Change, line))
-	}
+func (s *slack) accept(webhook string, body []byte) *ledger.Message {
+	message := ledger.NewMessage(webhook, standin.Message{Payload: body, Text: standin.Readable(body), Violations: standin.Check(body)})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	message.accepted = time.Now()
-	s.messages = append(s.messages, message)
-	return message
+	message.Accepted = time.Now()
+	s.messages = append(s.messages, &message)
+	return &message
 }
 
-func (s *slack) recordAnswer(reported *acceptedMessage) {
+func (s *slack) recordAnswer(reported *ledger.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reported.answered = time.Now()
+	reported.Answered = time.Now()
 }
 
 // accepted returns the messages so far, in the order of acceptance.
-func (s *slack) accepted() []acceptedMessage {
+func (s *slack) accepted() []ledger.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]acceptedMessage, len(s.messages))
+	all := make([]ledger.Message, len(s.messages))
 	for i, reported := range s.messages {
 		all[i] = *reported
 	}
@@ -192,7 +170,7 @@ func (s *slack) lastAccepted() time.Time {
 	if len(s.messages) == 0 {
 		return time.Time{}
 	}
-	return s.messages[len(s.messages)-1].accepted
+	return s.messages[len(s.messages)-1].Accepted
 }
 
 func (s *slack) count() counts {
@@ -200,19 +178,3 @@ func (s *slack) count() counts {
 	defer s.mu.Unlock()
 	return s.counts
 }
-
-// writeMessages writes the accepted messages to a file, for the analysis of failures.
-func writeMessages(file string, all []acceptedMessage) error {
-	var text strings.Builder
-	for _, reported := range all {
-		answer := "no answer"
-		if !reported.answered.IsZero() {
-			answer = "answered " + reported.answered.Format(stamp)
-		}
-		fmt.Fprintf(&text, "──── %s accepted %s, %s\n%s\n\n", reported.webhook, reported.accepted.Format(stamp), answer, reported.text)
-	}
-	return os.WriteFile(file, []byte(text.String()), 0o600)
-}
-
-// stamp is the format of times.
-const stamp = "15:04:05.000"
