@@ -2,13 +2,9 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/test/process"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
 	"github.com/scanner-operator/scanner-operator/test/wait"
 )
@@ -108,7 +105,7 @@ func killContainer(t *testing.T, ns string, labels client.MatchingLabels) {
 			how = "its pod"
 			return env.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))
 		}
-		pid, err := processOf(pod)
+		pid, err := process.OfPod(pod)
 		if err != nil {
 			return err
 		}
@@ -117,27 +114,6 @@ func killContainer(t *testing.T, ns string, labels client.MatchingLabels) {
 	phases, err := phasesIn(t.Context(), ns)
 	must(t, err)
 	t.Logf("%s: killed %v (%s); images by phase: %v", time.Now().Format(time.TimeOnly), labels, how, phases)
-}
-
-// processOf returns the ID of the process of a pod's only container on this machine. It searches for the cgroup whose path contains the
-// container ID.
-func processOf(pod *corev1.Pod) (pid int, err error) {
-	for _, container := range pod.Status.ContainerStatuses {
-		_, id, known := strings.Cut(container.ContainerID, "://")
-		if container.State.Running == nil || !known {
-			continue
-		}
-		groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-		if err != nil {
-			return 0, err
-		}
-		for _, file := range groups {
-			if group, err := os.ReadFile(file); err == nil && strings.Contains(string(group), id) {
-				return strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			}
-		}
-	}
-	return 0, errors.New("the container does not run")
 }
 
 // repeatedMessages counts the messages with a line that an earlier message contained.
