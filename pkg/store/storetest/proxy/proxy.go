@@ -1,5 +1,5 @@
-// Package proxy is a TCP proxy on a loopback address for tests, between a store and its database server. A test makes it cut connections,
-// deliver nothing any more, or swallow answers.
+// Package proxy is a TCP proxy for tests, between a client and a server that it needs. A test makes it cut, delay, hold or refuse connections,
+// answer instead of the server, or swallow answers.
 package proxy
 
 import (
@@ -8,19 +8,28 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
+
+// dialTimeout bounds a connection to the server.
+const dialTimeout = 10 * time.Second
 
 // Proxy forwards connections to a server. Its methods may be called concurrently.
 type Proxy struct {
-	// Port is its port on 127.0.0.1.
+	// Port is the port that it listens on.
 	Port int
 
 	listener net.Listener
-	target   string
 	mu       sync.Mutex
+	target   string
 	pairs    map[*pair]bool
+	closed   bool
 	refuse   bool
 	rule     Rule
+	answer   []byte
+	delay    time.Duration
+	// released is closed when what is held may go on; nil while nothing is held.
+	released chan struct{}
 	done     sync.WaitGroup
 }
 
@@ -60,30 +69,49 @@ type pair struct{ client, server net.Conn }
 
 func (p *pair) close() { _ = p.client.Close(); _ = p.server.Close() }
 
-// Start starts a proxy to a port of 127.0.0.1, and stops it at the end of the test.
+// New starts a proxy that listens on an address, host:port, and forwards to the server at target. The port 0 means any. Close stops the proxy.
+func New(address, target string) (*Proxy, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{Port: listener.Addr().(*net.TCPAddr).Port, listener: listener, target: target, pairs: make(map[*pair]bool)}
+	p.done.Go(p.accept)
+	return p, nil
+}
+
+// Start starts a proxy on 127.0.0.1 to a port there, and stops it at the end of the test.
 func Start(t testing.TB, port int) *Proxy {
 	t.Helper()
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	p, err := New("127.0.0.1:0", loopback(port))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
-	p := &Proxy{Port: listener.Addr().(*net.TCPAddr).Port, listener: listener, target: server.String(), pairs: make(map[*pair]bool)}
-	p.done.Go(p.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.CutAll()
-		p.done.Wait()
-	})
+	t.Cleanup(p.Close)
 	return p
 }
 
-// SetTarget makes the proxy forward new connections to another port.
+func loopback(port int) string {
+	server := net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
+	return server.String()
+}
+
+// Close closes all connections and stops the proxy.
+func (p *Proxy) Close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.Hold(false)
+	p.CutAll()
+	p.done.Wait()
+}
+
+// SetTarget makes the proxy forward new connections to another port of 127.0.0.1.
 func (p *Proxy) SetTarget(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	server := net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
-	p.target = server.String()
+	p.target = loopback(port)
 }
 
 // SetRule sets the rule for the bytes of all clients; nil to forward everything.
@@ -98,6 +126,34 @@ func (p *Proxy) Refuse(refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = refuse
+}
+
+// Delay makes each piece wait before it is forwarded, in both directions; 0 for no delay.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Hold makes the proxy forward nothing, in both directions, until it is called with false. Nothing of what arrives meanwhile is lost.
+func (p *Proxy) Hold(hold bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case hold && p.released == nil && !p.closed:
+		p.released = make(chan struct{})
+	case !hold && p.released != nil:
+		close(p.released)
+		p.released = nil
+	}
+}
+
+// Answer makes the proxy answer the next piece of each client with a text and close the connection, instead of forwarding the piece; nil to forward
+// everything.
+func (p *Proxy) Answer(text []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer = text
 }
 
 // CutAll closes all connections. New ones are accepted.
@@ -115,22 +171,42 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		p.mu.Lock()
-		target, refuse := p.target, p.refuse
-		p.mu.Unlock()
-		server, err := net.Dial("tcp", target)
-		if err != nil || refuse {
-			_ = client.Close()
-			if err == nil {
-				_ = server.Close()
-			}
-			continue
-		}
-		one := &pair{client, server}
-		p.mu.Lock()
-		p.pairs[one] = true
-		p.mu.Unlock()
-		p.done.Go(func() { p.forward(one) })
+		p.done.Go(func() { p.serve(client) })
+	}
+}
+
+// serve connects a client with the server, and forwards until one side closes its connection.
+func (p *Proxy) serve(client net.Conn) {
+	p.mu.Lock()
+	target, refuse := p.target, p.refuse
+	p.mu.Unlock()
+	if refuse {
+		_ = client.Close()
+		return
+	}
+	server, err := net.DialTimeout("tcp", target, dialTimeout)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	one := &pair{client, server}
+	p.mu.Lock()
+	p.pairs[one] = true
+	if p.closed {
+		one.close()
+	}
+	p.mu.Unlock()
+	p.forward(one)
+}
+
+// pass waits as long as pieces are held or delayed.
+func (p *Proxy) pass() {
+	p.mu.Lock()
+	released, delay := p.released, p.delay
+	p.mu.Unlock()
+	time.Sleep(delay)
+	if released != nil {
+		<-released
 	}
 }
 
@@ -146,12 +222,20 @@ func (p *Proxy) forward(one *pair) {
 	var answers sync.WaitGroup
 	answers.Go(func() {
 		defer one.close()
-		copyPieces(one.client, one.server, func([]byte) bool { return !closed(cutting) && !closed(hanging) || closed(hanging) && wait(one) })
+		copyPieces(one.client, one.server, func([]byte) bool {
+			p.pass()
+			return !closed(cutting) && !closed(hanging) || closed(hanging) && wait(one)
+		})
 	})
 	copyPieces(one.server, one.client, func(piece []byte) bool {
+		p.pass()
 		p.mu.Lock()
-		rule := p.rule
+		rule, answer := p.rule, p.answer
 		p.mu.Unlock()
+		if answer != nil {
+			_, _ = one.client.Write(answer)
+			return false
+		}
 		verdict := Forward
 		if closed(hanging) {
 			verdict = Hang
