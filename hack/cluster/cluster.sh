@@ -5,6 +5,8 @@
 #   cluster.sh down            stop it and remove everything that it created; also works on a partly started one
 #   cluster.sh exec CMD ARG…   run a command beside the cluster: KUBECONFIG set, kubectl first on PATH, registry reachable
 #   cluster.sh status          print which programs run; exits with 0 only if the cluster responds
+#   cluster.sh kill NAME       kill a program of the cluster with SIGKILL (kube-apiserver containerd registry …), for tests
+#   cluster.sh start NAME      start it again
 #   cluster.sh build [NAME…]   build all programs, or only the named ones (etcd kube-apiserver kubectl …)
 #   cluster.sh packages        install the Debian packages that "up" needs, if any is missing
 #   cluster.sh assets [NAME…]  build what controller tests need, or the named programs, and print their directory (for KUBEBUILDER_ASSETS)
@@ -87,6 +89,8 @@ status() {
 case ${1:-} in
   up | down | status) "$1" ;;
   exec) shift; run_beside "$@" ;;
+  kill) need_root kill; kill_program "${2:-}" ;;
+  start) need_root start; start_again "${2:-}" ;;
   build) shift; build_programs "$@" ;;
   packages) need_root packages; mkdir -p "$CACHE"; install_packages ;;
   assets)

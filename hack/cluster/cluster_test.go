@@ -150,6 +150,26 @@ named; kill $own $theirs; rm -r "$other"`)
 	}
 }
 
+// A killed program is started again with the same arguments, and its log goes on.
+func TestProgramIsStartedAgain(t *testing.T) {
+	output, err := sourced(t, `
+mkdir -p "$STATE/run" "$STATE/log"
+on_node() { "$@"; }
+node_lives() { :; }
+started() { for try in {1..50}; do [ "$(wc -l <"$STATE/log/program.log")" = "$1" ] && break; sleep 0.1; done; is_running program && echo "runs"; }
+start program bash -c 'echo "$1|$2"; exec sleep 60' program 'two words' '$5"'
+started 1; first=$(cat "$STATE/run/program.pid")
+start_again program; started 1; [ "$(cat "$STATE/run/program.pid")" = "$first" ] && echo "not started twice"
+kill_program program; is_running program || echo "killed"; kill_program program
+start_again program; started 2
+cat "$STATE/log/program.log"; kill_program program
+kill_program unknown`)
+	const want = "runs\nruns\nnot started twice\nkilled\nruns\n" + `two words|$5"` + "\n" + `two words|$5"` + "\n"
+	if !strings.HasPrefix(output, want) || err == nil || !strings.Contains(output, `"unknown" is no program of a running cluster`) {
+		t.Errorf("want:\n%s and an error about an unknown program, got:\n%s (error %v)", want, output, err)
+	}
+}
+
 // Without the pin in the check, an outdated build would be used forever.
 func TestProgramIsBuiltAgainWhenItsPinChanges(t *testing.T) {
 	output, err := sourced(t, `

@@ -10,7 +10,7 @@ log: {level: warn, accesslog: {disabled: false}}
 storage: {filesystem: {rootdirectory: $STATE/registry}, delete: {enabled: true}}
 http: {addr: "$REGISTRY_ADDRESS"}
 C
-  start registry bash -c "exec '$BIN/registry' serve '$STATE/registry.yaml' >'$STATE/log/registry-access.log'"
+  start registry bash -c "exec '$BIN/registry' serve '$STATE/registry.yaml' >>'$STATE/log/registry-access.log'"
   wait_for 20 registry listens_on "$REGISTRY_ADDRESS"
 }
 

@@ -71,12 +71,35 @@ node_lives() {
 on_node()     { nsenter --target "$(cat "$STATE/node.pid")" --pid --mount --net -- "$@" 9<&-; }
 beside_node() { nsenter --net="/proc/$(cat "$STATE/node.pid")/ns/net" -- "$@" 9<&-; }
 
-# start NAME COMMAND… starts a program of the node in the background; its output goes to log/NAME.log. The program becomes a
-# child of the node's first process, so it ends with the node and not with this script.
+# start NAME COMMAND… starts a program of the node in the background; its output is added to log/NAME.log. The program becomes a
+# child of the node's first process, so it ends with the node and not with this script. The command is kept for start_again.
 start() {
   local name=$1; shift
+  printf '%q ' "$@" >"$STATE/run/$name.command"
   # shellcheck disable=SC2016   # expanded by the inner shell
-  on_node setsid --fork bash -c 'echo $$ >"$1"; shift; exec "$@"' start "$STATE/run/$name.pid" "$@" </dev/null >"$STATE/log/$name.log" 2>&1
+  on_node setsid --fork bash -c 'echo $$ >"$1"; shift; exec "$@"' start "$STATE/run/$name.pid" "$@" </dev/null >>"$STATE/log/$name.log" 2>&1
+}
+
+# kill_program NAME kills a program of the node with SIGKILL, and waits until it has ended. Nothing starts it again.
+kill_program() {
+  require_started "$1"
+  while is_running "$1"; do
+    on_node kill -KILL "$(cat "$STATE/run/$1.pid")" || true # it may have ended meanwhile
+    sleep 0.1
+  done
+}
+
+# start_again NAME starts a program as it was started before, unless it runs.
+start_again() {
+  require_started "$1"
+  if is_running "$1"; then return; fi
+  local command=()
+  eval "command=($(cat "$STATE/run/$1.command"))"
+  start "$1" "${command[@]}"
+}
+
+require_started() {
+  [ -e "$STATE/run/$1.command" ] || fail "\"$1\" is no program of a running cluster; there are: ${PROGRAMS_STARTED[*]}"
 }
 
 # is_running succeeds if a started program still runs.
