@@ -25,15 +25,15 @@ func (e *Environment) publishFirst(ctx context.Context) (string, error) {
 	if err := e.MakeNamespace(ctx, InfraNamespace); err != nil {
 		return "", err
 	}
-	if err := e.publishDatabase(ctx); err != nil {
+	if err := e.PublishDatabase(ctx); err != nil {
 		return "", err
 	}
 	return "built " + e.Database.Built.Format(time.RFC3339), nil
 }
 
-// publishDatabase builds a database from the advisories of the fixtures and of further directories there, and serves it instead of the
+// PublishDatabase builds a database from the advisories of the fixtures and of further directories there, and serves it instead of the
 // earlier one.
-func (e *Environment) publishDatabase(ctx context.Context, further ...string) error {
+func (e *Environment) PublishDatabase(ctx context.Context, further ...string) error {
 	advisories := e.fixtures(append([]string{"advisories"}, further...)...)
 	// The build time in seconds identifies a database, so it must differ.
 	built := time.Now().UTC().Truncate(time.Second)

@@ -55,6 +55,11 @@ func (f ImageFindings) Repositories() []string {
 // the default settings of a receiver: High and above, unknown severity if there is a fix, and known exploited ones in any case.
 func AnnouncedLines(images []ImageFindings) []Line { return lines(images, announced) }
 
+// AllLines returns all findings of images in the same form. Their number is that of the Scanner's status.
+func AllLines(images []ImageFindings) []Line {
+	return lines(images, func(finding.Finding) bool { return true })
+}
+
 // announced reports whether a receiver with default settings announces the finding.
 func announced(f finding.Finding) bool {
 	return f.Severity >= finding.High || f.KnownExploited || f.Severity == finding.Unknown && f.Fixable()

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/wait"
 )
@@ -76,7 +75,7 @@ func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	all := lines(found, func(finding.Finding) bool { return true })
+	all := AllLines(found)
 	if e.Upstream {
 		return fmt.Sprintf("%d findings in production", len(all)), nil // the findings depend on the upstream database of the day
 	}
@@ -206,7 +205,7 @@ func (e *Environment) checkSummary(ctx context.Context, namespace string, summar
 	if err != nil {
 		return err
 	}
-	all := lines(found, func(finding.Finding) bool { return true })
+	all := AllLines(found)
 	counted := scanner.Status.Findings
 	total := int(counted.Critical + counted.High + counted.Medium + counted.Low + counted.Negligible + counted.Unknown)
 	switch {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
@@ -58,7 +57,7 @@ func (l *lifecycle) checkFixed(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want := fixed(l.lines, lines(found, func(finding.Finding) bool { return true }))
+	want := fixed(l.lines, AllLines(found))
 	if err := requireOnlyFixed(message, want); err != nil {
 		return "", err
 	}

@@ -105,7 +105,7 @@ func (l *lifecycle) publishAdvisories(ctx context.Context, further ...string) (s
 	if l.Backend == v1alpha1.BackendClair {
 		return "read by Clair within a minute", l.publishFeeds(ctx, append([]string{"advisories"}, further...)...)
 	}
-	err := l.publishDatabase(ctx, further...)
+	err := l.PublishDatabase(ctx, further...)
 	return "built " + l.Database.Built.Format(time.RFC3339), err
 }
 

@@ -67,3 +67,13 @@ func (e *Environment) Messages(ctx context.Context, channel string) ([]Message, 
 	}
 	return messages, nil
 }
+
+// SlackFails makes the stand-in fail for its next messages.
+func (e *Environment) SlackFails(ctx context.Context, failure standin.Failure) error {
+	body, err := json.Marshal(failure)
+	if err != nil {
+		return err
+	}
+	return e.Clientset.CoreV1().RESTClient().Post().Namespace(InfraNamespace).Resource("services").Name("http:slack:control").
+		SubResource("proxy").Suffix("control").Body(body).Do(ctx).Error()
+}
