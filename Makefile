@@ -245,6 +245,11 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 	$(GO_BUILD) -o bin/ ./cmd/...
 	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/crash -store=$(or $(STORE),sqlite) -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0) $(if $(SUSPEND),-suspend)
 
+# Only the local cluster has processes that can be killed. What connects the operator's pods is in its packet filter.
+.PHONY: e2e-chaos
+e2e-chaos: cluster-up images fixture-images postgresql-image bin/grype bin/chaos ## Random faults on the local cluster for DURATION=30m: kills, cut and slow connections, a full disk, throttling; then count what is lost, doubled or differs from grype; STORE=sqlite or postgres (default: half of the time each), SEED repeats
+	GRYPE=$(CURDIR)/bin/grype REGISTRY=$(REGISTRY) $(RUN) bin/chaos -duration=$(or $(DURATION),30m) -seed=$(or $(SEED),0) $(if $(STORE),-stores=$(STORE))
+
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
 BENCH_HERE := rematch catalog scale scale-largest scanners cluster store store-postgres store-mariadb clair noise ui api
@@ -460,7 +465,7 @@ release-check: bin/release-helper
 
 # The programs that the rules above use. The project's own programs are always passed to Go, which detects changes. Pinned
 # programs are rebuilt when their pin changes.
-.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/ui-test bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test bin/restapi-bench.test bin/kubectl-scanner
+.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/ui-test bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/chaos bin/bench bin/measured bin/worker-bench.test bin/restapi-bench.test bin/kubectl-scanner
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
@@ -471,6 +476,7 @@ bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
 bin/wordlint: ; $(GO_BUILD) -o $@ ./hack/wordlint
 bin/crash:  ; $(GO_BUILD) -o $@ ./test/crash
+bin/chaos:  ; $(GO_BUILD) -o $@ ./test/chaos
 bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
 bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured
 bin/worker-bench.test: ; cd worker && go test -c -o ../$@ ./bench

@@ -49,6 +49,8 @@ type Options struct {
 	Both bool
 	// PostgreSQL keeps the operator's store on a PostgreSQL server in the cluster.
 	PostgreSQL bool
+	// DatabaseClaim is the PersistentVolumeClaim in which match workers keep vulnerability databases; empty means what the operator chooses.
+	DatabaseClaim string
 	// Upstream uses the vulnerability database of the Grype project, which requires internet access in the cluster.
 	Upstream bool
 	// Out receives the progress.

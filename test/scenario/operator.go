@@ -118,7 +118,7 @@ func (e *Environment) operatorValues() (map[string]any, error) {
 	}
 	values := map[string]any{
 		"Namespace": SystemNamespace, "Label": Label, "Authority": string(authority),
-		"SlackHost": SlackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second,
+		"SlackHost": SlackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second, "DatabaseClaim": e.DatabaseClaim,
 		"RegistryHost": registry.Context().RegistryStr(), "PlainHTTP": registry.Context().Scheme() == "http",
 		"PrivateHost": "", "PrivateAuthority": "", "Clair": nil, "Database": e.postgreSQL, "Store": e.PostgreSQL,
 	}
