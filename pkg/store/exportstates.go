@@ -89,6 +89,10 @@ type WorkloadVersion struct {
 	Images []image.Key
 	// Pending is the number of its containers and images without a result.
 	Pending int
+	// SBOMs is the same as long as WorkloadSBOMs returns the same documents. WithoutSBOM is the number of its containers and images that have a
+	// result and no ArtifactCycloneDX.
+	SBOMs       string
+	WithoutSBOM int
 	// Ended means that no pod of the workload runs an image now, and that the use of one has not been forgotten yet.
 	Ended bool
 }
@@ -96,13 +100,15 @@ type WorkloadVersion struct {
 const isAskedWorkload = ` AND (@name = '' OR w.name = @name AND w.kind = @kind AND w.namespace = @namespace)`
 
 const selectWorkloadVersions = `
-	SELECT w.namespace, w.kind, w.name, w.container, w.reference, si.digest, si.platform, coalesce(r.id, 0), coalesce(r.revision, 0), 0
+	SELECT w.namespace, w.kind, w.name, w.container, w.reference, si.digest, si.platform, coalesce(r.id, 0), coalesce(r.revision, 0), 0,
+		coalesce(a.id, 0)
 	FROM scanner_images si
 	NESTED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
 	NESTED LEFT JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+	NESTED LEFT JOIN artifacts a ON a.manifest_id = si.manifest_id AND a.name = @artifact
 	WHERE si.scanner = @scanner` + isAskedWorkload + `
 	UNION ALL
-	SELECT w.namespace, w.kind, w.name, w.container, w.reference, si.digest, si.platform, r.id, r.revision, 0
+	SELECT w.namespace, w.kind, w.name, w.container, w.reference, si.digest, si.platform, r.id, r.revision, 0, -1
 	FROM announced_sources s
 	ORDERED JOIN scanner_images si ON si.scanner = s.scanner
 	ORDERED JOIN external_reports e ON e.namespace = si.namespace AND e.digest = si.digest AND e.source = s.source AND e.platform IN ('', si.platform)
@@ -110,11 +116,20 @@ const selectWorkloadVersions = `
 	ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
 	WHERE s.scanner = @scanner` + isAskedWorkload + `
 	UNION ALL
-	SELECT w.namespace, w.kind, w.name, w.container, w.reference, si.digest, si.platform, 0, 0, 1
+	SELECT w.namespace, w.kind, w.name, w.container, w.reference, si.digest, si.platform, 0, 0, 1, -1
 	FROM scanner_images si
 	NESTED JOIN left_workloads w ON w.image_id = si.id AND w.namespace = si.namespace
 	WHERE si.scanner = @scanner` + isAskedWorkload + `
 	ORDER BY 1, 2, 3, 10, 4, 5, 6, 7, 8`
+
+const selectWorkloadSBOMs = `
+	SELECT w.container, si.scope, coalesce(m.platform_digest, ''), coalesce(a.id, 0)
+	FROM workloads w
+	NESTED JOIN scanner_images si ON si.id = w.image_id AND si.namespace = w.namespace
+	NESTED LEFT JOIN manifests m ON m.id = si.manifest_id
+	NESTED LEFT JOIN artifacts a ON a.manifest_id = si.manifest_id AND a.name = @artifact
+	WHERE w.name = @name AND w.kind = @kind AND w.namespace = @namespace AND si.scanner = @scanner
+	ORDER BY w.container, w.reference, si.digest, si.platform`
 
 // WorkloadVersions lists the workloads that run images of a Scanner, or ran one that it still has, ordered by namespace, kind and name.
 func (s *Store) WorkloadVersions(ctx context.Context, scanner string) ([]WorkloadVersion, error) {
@@ -133,25 +148,48 @@ func (s *Store) WorkloadVersion(ctx context.Context, scanner, namespace, kind, n
 	return all[0], nil
 }
 
+// WorkloadSBOM is an SBOM as CycloneDX of an image that a container of a workload runs.
+type WorkloadSBOM struct {
+	Container string
+	// PlatformDigest and Scope are those of OpenArtifact.
+	PlatformDigest string
+	Scope          Scope
+	// ID permanently identifies the document; 0 if there is none.
+	ID int64
+}
+
+// WorkloadSBOMs returns the SBOMs of the images of a Scanner that a workload runs now, ordered by container, reference, digest and platform.
+func (s *Store) WorkloadSBOMs(ctx context.Context, scanner, namespace, kind, name string) ([]WorkloadSBOM, error) {
+	args := []any{
+		sql.Named("scanner", scanner), sql.Named("namespace", namespace), sql.Named("kind", kind), sql.Named("name", name),
+		sql.Named("artifact", ArtifactCycloneDX),
+	}
+	return queryRows(ctx, s, "list SBOMs of a workload", selectWorkloadSBOMs, args, func(rows *sql.Rows) (w WorkloadSBOM, err error) {
+		err = rows.Scan(&w.Container, &w.Scope, &w.PlatformDigest, &w.ID)
+		return w, err
+	})
+}
+
 // workloadVersions lists all workloads, or the one with the name of asked.
 func (s *Store) workloadVersions(ctx context.Context, scanner string, asked WorkloadVersion) (all []WorkloadVersion, err error) {
 	args := []any{
 		sql.Named("scanner", scanner), sql.Named("namespace", asked.Namespace), sql.Named("kind", asked.Kind), sql.Named("name", asked.Name),
+		sql.Named("artifact", ArtifactCycloneDX),
 	}
 	err = s.read(ctx, "list versions of workloads", func(ctx context.Context, q query) error {
 		all = nil
-		sum := sha256.New()
+		sum, sboms := sha256.New(), sha256.New()
 		end := func() {
 			if len(all) > 0 {
-				all[len(all)-1].Version = hex.EncodeToString(sum.Sum(nil))
+				all[len(all)-1].Version, all[len(all)-1].SBOMs = hex.EncodeToString(sum.Sum(nil)), hex.EncodeToString(sboms.Sum(nil))
 			}
 		}
 		err := eachRow(ctx, q, selectWorkloadVersions, args, func(rows *sql.Rows) error {
 			var w WorkloadVersion
 			var container, reference string
 			var key image.Key
-			var report, revision int64
-			err := rows.Scan(&w.Namespace, &w.Kind, &w.Name, &container, &reference, &key.Digest, (*platform)(&key.Platform), &report, &revision, &w.Ended)
+			var report, revision, sbom int64 // sbom is -1 in the row of an external report
+			err := rows.Scan(&w.Namespace, &w.Kind, &w.Name, &container, &reference, &key.Digest, (*platform)(&key.Platform), &report, &revision, &w.Ended, &sbom)
 			if err != nil {
 				return err
 			}
@@ -160,16 +198,23 @@ func (s *Store) workloadVersions(ctx context.Context, scanner string, asked Work
 				end()
 				all, last = append(all, w), last+1
 				sum.Reset()
+				sboms.Reset()
 			}
 			if w.Ended { // the rows of images that run come before
 				return nil
 			}
 			fmt.Fprintf(sum, "%q %q %s %d@%d\n", container, reference, key, report, revision)
+			if sbom >= 0 {
+				fmt.Fprintf(sboms, "%q %s %d\n", container, key, sbom)
+			}
 			if !slices.Contains(all[last].Images, key) {
 				all[last].Images = append(all[last].Images, key)
 			}
-			if report == 0 {
+			switch {
+			case report == 0:
 				all[last].Pending++
+			case sbom == 0:
+				all[last].WithoutSBOM++
 			}
 			return nil
 		})

@@ -144,7 +144,12 @@ func TestWorkloadsUseIndexes(t *testing.T) {
 	workload := []any{sql.Named("workloads", `[["shop","Deployment","web"]]`), sql.Named("scanner", "")}
 	f.requireIndexes(t, selectImagesOfWorkloads, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)")
 	f.requireIndexes(t, selectReportsOfWorkloads, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)", "sqlite_autoindex_external_reports")
-	f.requireIndexes(t, selectWorkloadVersions, []any{sql.Named("scanner", "s"), sql.Named("namespace", ""), sql.Named("kind", ""), sql.Named("name", "")})
+	f.requireIndexes(t, selectWorkloadVersions, []any{
+		sql.Named("scanner", "s"), sql.Named("namespace", ""), sql.Named("kind", ""), sql.Named("name", ""), sql.Named("artifact", ArtifactCycloneDX),
+	})
+	f.requireIndexes(t, selectWorkloadSBOMs, []any{
+		sql.Named("scanner", "s"), sql.Named("namespace", "shop"), sql.Named("kind", "Deployment"), sql.Named("name", "web"), sql.Named("artifact", ArtifactCycloneDX),
+	}, "workloads_by_name (name=? AND namespace=? AND kind=?)")
 	f.requireUse(t, selectListedIn, []any{
 		sql.Named("every", false), sql.Named("namespaces", "[]"), sql.Named("text", ""), sql.Named("urgency", 0), sql.Named("namespace", ""), sql.Named("kind", ""),
 		sql.Named("name", ""), sql.Named("limit", 1),

@@ -102,6 +102,7 @@ var contract = []contractTest{
 
 	{name: "ExportStates", run: suite.testExportStates},
 	{name: "WorkloadVersions", run: suite.testWorkloadVersions},
+	{name: "WorkloadSBOMs", run: suite.testWorkloadSBOMs},
 
 	{name: "ExternalReports", run: suite.testExternalReports},
 	{name: "OlderExternalReports", run: suite.testOlderExternalReports},

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 
@@ -101,4 +102,54 @@ func (on suite) testWorkloadVersions(t *testing.T) {
 	if w, err := f.WorkloadVersion(t.Context(), "scanner", "shop", "Job", "web"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a workload that the Scanner has no image of: %+v, %v", w, err)
 	}
+}
+
+// testWorkloadSBOMs checks that the documents of a workload are those of its containers' images, and that their version changes with them only.
+func (on suite) testWorkloadSBOMs(t *testing.T) {
+	f := on.newStore(t)
+	sidecar := workload("web", "ghcr.io/shop/proxy")
+	sidecar.Container = "proxy"
+	f.use(t, "scanner", "web", workload("web", "ghcr.io/shop/web"))
+	f.use(t, "scanner", "proxy", sidecar)
+	f.use(t, "scanner", "job", workload("job", "ghcr.io/shop/job"))
+	catalog := func(name string, documents map[store.Artifact]string) {
+		t.Helper()
+		must(t, f.SaveCatalog(t.Context(), catalogOf(name, f.clock.Now()), artifacts(documents)))
+	}
+	var known []string
+	changes := func(what string, changed bool, without int, want ...string) {
+		t.Helper()
+		w := got[store.WorkloadVersion](t)(f.WorkloadVersion(t.Context(), "scanner", "shop", "Deployment", "web"))
+		if before := slices.Contains(known, w.SBOMs); before == changed {
+			t.Errorf("%s: the version is new: %t, want %t", what, !before, changed)
+		}
+		known = append(known, w.SBOMs)
+		equal(t, what+": images with a result and no SBOM as CycloneDX", w.WithoutSBOM, without)
+		var documents []string
+		for _, sbom := range got[[]store.WorkloadSBOM](t)(f.WorkloadSBOMs(t.Context(), "scanner", "shop", "Deployment", "web")) {
+			content := ""
+			if sbom.ID != 0 {
+				reader, _, err := f.OpenArtifact(t.Context(), sbom.PlatformDigest, sbom.Scope, store.ArtifactCycloneDX)
+				must(t, err)
+				content = string(got[[]byte](t)(io.ReadAll(reader)))
+			}
+			documents = append(documents, sbom.Container+" "+content)
+		}
+		equal(t, what, documents, want)
+	}
+	changes("nothing is cataloged", true, 0, "main ", "proxy ")
+	catalog("web", map[store.Artifact]string{store.ArtifactSBOM: "s", store.ArtifactCycloneDX: "1"})
+	catalog("proxy", map[store.Artifact]string{store.ArtifactSBOM: "s"})
+	changes("one document", true, 0, "main 1", "proxy ")
+	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl"))
+	f.report(t, "proxy")
+	changes("results", false, 1, "main 1", "proxy ")
+	catalog("proxy", map[store.Artifact]string{store.ArtifactSBOM: "s", store.ArtifactCycloneDX: "2"})
+	changes("another document", true, 0, "main 1", "proxy 2")
+	catalog("job", map[store.Artifact]string{store.ArtifactSBOM: "s", store.ArtifactCycloneDX: "3"})
+	changes("a document of another workload", false, 0, "main 1", "proxy 2")
+	f.use(t, "another", "job", workload("web", "ghcr.io/shop/job"))
+	changes("an image of another Scanner", false, 0, "main 1", "proxy 2")
+	catalog("web", map[store.Artifact]string{store.ArtifactSBOM: "s", store.ArtifactCycloneDX: "1"})
+	changes("cataloged again", true, 0, "main 1", "proxy 2")
 }
