@@ -131,7 +131,7 @@ func (r *ExportReconciler) settings(scanner v1alpha1.GenericScanner, one v1alpha
 		Engine: string(cmp.Or(scanner.Settings().Backend.Type, v1alpha1.BackendGrype)),
 	}
 	if dojo := one.DefectDojo; dojo != nil {
-		settings.Engagement, settings.ProductType = dojo.Engagement, cmp.Or(dojo.ProductType, "Kubernetes")
+		settings.Cluster, settings.ProductType = dojo.Engagement, cmp.Or(dojo.ProductType, "Kubernetes")
 		settings.Receiver = announce.ReceiverRef{
 			Type: export.TypeDefectDojo, Namespace: cmp.Or(scanner.GetNamespace(), r.Namespace), SecretName: dojo.SecretRef.Name, SecretKey: "address",
 		}

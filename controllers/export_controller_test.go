@@ -184,11 +184,11 @@ func TestClusterExport(t *testing.T) {
 	scanner := &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "all", UID: "uid", Generation: 3}}
 	one := v1alpha1.Export{Name: "dojo", DefectDojo: &v1alpha1.DefectDojoExport{SecretRef: v1alpha1.SecretReference{Name: "s"}, Engagement: "prod", ProductType: "Shops"}}
 	want := export.Settings{
-		UID: "uid", Scanner: "/all", Name: "dojo", Generation: 3, Engine: "Grype", ProductType: "Shops", Engagement: "prod",
+		UID: "uid", Scanner: "/all", Name: "dojo", Generation: 3, Engine: "Grype", ProductType: "Shops", Cluster: "prod",
 		Receiver: announce.ReceiverRef{Type: export.TypeDefectDojo, Namespace: operatorNamespace, SecretName: "s", SecretKey: "address"},
 	}
 	got := r.settings(scanner, one)
-	if got.IsCovered != nil || got.Receiver != want.Receiver || got.Engagement != want.Engagement || got.ProductType != want.ProductType || got.UID != want.UID || got.Engine != want.Engine {
+	if got.IsCovered != nil || got.Receiver != want.Receiver || got.Cluster != want.Cluster || got.ProductType != want.ProductType || got.UID != want.UID || got.Engine != want.Engine {
 		t.Errorf("settings %+v, want %+v", got, want)
 	}
 }

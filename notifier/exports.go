@@ -66,10 +66,10 @@ func (s *Server) readExport(w http.ResponseWriter, r *http.Request) (request exp
 	if err := json.Unmarshal(body, &request); err != nil {
 		return request, fmt.Errorf("the export is not valid JSON: %w", err)
 	}
-	switch p := request.Project; {
+	switch {
 	case s.Exporters[request.Receiver.Type] == nil:
 		return request, fmt.Errorf("receiver.type: there is no tool of type %.64q", request.Receiver.Type)
-	case p.ProductType == "", p.Product == "", p.Engagement == "", p.Test == "":
+	case request.Project.Label(request.Receiver.Type) == "":
 		return request, errors.New("project: every name is needed")
 	case len(request.Document) == 0:
 		return request, errors.New("document: it is missing")
@@ -95,7 +95,7 @@ func (s *Server) export(ctx context.Context, r export.Request, epoch int64) anno
 			defer release()
 			return s.Exporters[ref.Type].Export(ctx, to, r)
 		},
-		log: []any{"export", r.Project.Product + "/" + r.Project.Test, "scanner", r.Scanner, "bytes", len(r.Document)},
+		log: []any{"export", r.Project.Label(ref.Type), "scanner", r.Scanner, "bytes", len(r.Document)},
 	})
 }
 

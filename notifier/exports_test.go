@@ -67,8 +67,10 @@ func exportRequest() export.Request {
 	return export.Request{
 		Receiver: announce.ReceiverRef{Type: export.TypeDefectDojo, Namespace: "shop", SecretName: "dojo", SecretKey: "address"},
 		Scanner:  "shop/default",
-		Project:  export.Project{ProductType: "Kubernetes", Product: "shop", Engagement: "prod", Test: "Deployment/web (Grype)"},
-		Document: json.RawMessage(`{"name":"Scanner Operator","findings":[]}`),
+		Project: export.Project{DefectDojo: export.DefectDojoTest{
+			ProductType: "Kubernetes", Product: "shop", Engagement: "prod", Test: "Deployment/web (Grype)",
+		}},
+		Document: []byte(`{"name":"Scanner Operator","findings":[]}`),
 	}
 }
 
@@ -234,11 +236,11 @@ func TestMalformedExports(t *testing.T) {
 		"no token":       {"", change(func(*export.Request) {}), 401},
 		"no JSON":        {managerToken, "{", 400},
 		"another type":   {managerToken, change(func(r *export.Request) { r.Receiver.Type = announce.ReceiverTypeSlack }), 400},
-		"no product":     {managerToken, change(func(r *export.Request) { r.Project.Product = "" }), 400},
+		"no product":     {managerToken, change(func(r *export.Request) { r.Project.DefectDojo.Product = "" }), 400},
 		"another Secret": {managerToken, change(func(r *export.Request) { r.Receiver.SecretName = "../other" }), 400},
 		"no document":    {managerToken, strings.Replace(change(func(*export.Request) {}), `"document"`, `"x"`, 1), 400},
 		"a long document": {managerToken, change(func(r *export.Request) {
-			r.Document = json.RawMessage(`"` + strings.Repeat("a", export.MaxRequestBytes) + `"`)
+			r.Document = []byte(strings.Repeat("a", export.MaxRequestBytes))
 		}), 413},
 	} {
 		request := must(http.NewRequest(http.MethodPost, w.notifier.URL+export.Path, strings.NewReader(tt.body)))

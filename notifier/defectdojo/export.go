@@ -59,10 +59,10 @@ func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Req
 		return announce.Outcome{
 			Result: announce.Permanent, Reason: announce.ReasonReceiverRefused,
 			Message: fmt.Sprintf("%s; the report has %d KiB: raise the limit of DefectDojo (DD_SCAN_FILE_MAX_SIZE) or of the proxy before it "+
-				"(nginx: client_max_body_size) to %d MiB", e.client.Quote(answer.Status, ""), (answer.Sent+1023)/1024, export.MaxRequestBytes>>20+1),
+				"(nginx: client_max_body_size) to %d MiB", e.client.Quote(answer.Status, ""), (answer.Sent+1023)/1024, export.MaxDocumentBytes>>20+1),
 		}
 	}
-	return e.client.Outcome(answer, imported.Detail, adviceFor(answer.Status, r.Project))
+	return e.client.Outcome(answer, imported.Detail, adviceFor(answer.Status, r.Project.DefectDojo))
 }
 
 // encode returns the form. DefectDojo creates products, engagements and tests that do not exist. scan_type selects the parser, and not what the test is
@@ -71,8 +71,8 @@ func encode(r export.Request) (body []byte, contentType string, err error) {
 	var buffer bytes.Buffer
 	form := multipart.NewWriter(&buffer)
 	for _, field := range [][2]string{
-		{"scan_type", "Generic Findings Import"}, {"auto_create_context", "true"}, {"product_type_name", r.Project.ProductType},
-		{"product_name", r.Project.Product}, {"engagement_name", r.Project.Engagement}, {"test_title", r.Project.Test},
+		{"scan_type", "Generic Findings Import"}, {"auto_create_context", "true"}, {"product_type_name", r.Project.DefectDojo.ProductType},
+		{"product_name", r.Project.DefectDojo.Product}, {"engagement_name", r.Project.DefectDojo.Engagement}, {"test_title", r.Project.DefectDojo.Test},
 		{"close_old_findings", "true"}, {"do_not_reactivate", "false"}, {"minimum_severity", "Info"},
 	} {
 		if err := form.WriteField(field[0], field[1]); err != nil {
@@ -90,7 +90,7 @@ func encode(r export.Request) (body []byte, contentType string, err error) {
 }
 
 // adviceFor tells the user what to do about a status.
-func adviceFor(status int, p export.Project) string {
+func adviceFor(status int, p export.DefectDojoTest) string {
 	switch status {
 	case http.StatusBadRequest:
 		return fmt.Sprintf("the product %s must have the product type %q, or not exist, and DefectDojo must be version 2.50 or newer", p.Product, p.ProductType)

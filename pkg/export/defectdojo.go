@@ -2,6 +2,7 @@ package export
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -49,6 +50,38 @@ var defectDojoSeverities = map[finding.Severity]string{
 	finding.Critical: "Critical", finding.High: "High", finding.Medium: "Medium", finding.Low: "Low", finding.Negligible: "Info", finding.Unknown: "Medium",
 }
 
+// defectDojo sends the findings of each workload to a test of its own.
+type defectDojo struct{}
+
+// projectOf returns where the findings of a workload are.
+func (defectDojo) projectOf(s Settings, w store.WorkloadVersion) Project {
+	return Project{DefectDojo: DefectDojoTest{
+		ProductType: s.ProductType, Product: w.Namespace, Engagement: s.Cluster,
+		Test: shorten(fmt.Sprintf("%s/%s (%s)", w.Kind, w.Name, s.Engine), maxNameBytes),
+	}}
+}
+
+func (d defectDojo) versionOf(s Settings, w store.WorkloadVersion) string {
+	return sumOf(w.Version, s.exceptionsIn(w.Namespace).Key(), fmt.Sprint(d.projectOf(s, w)))
+}
+
+func (d defectDojo) documents(ctx context.Context, s Settings, from Store, w store.WorkloadVersion) (map[string]document, error) {
+	details, err := from.Workload(ctx, store.WorkloadQuery{
+		Namespace: w.Namespace, Kind: w.Kind, Name: w.Name, Scanner: s.UID, Exceptions: s.exceptionsIn(w.Namespace),
+	}, maxFindings)
+	if err != nil {
+		return nil, err
+	}
+	p := d.projectOf(s, w)
+	report, err := encodeDefectDojo(p.DefectDojo, details.Findings)
+	return map[string]document{"": documentOf(p, report)}, err
+}
+
+func (defectDojo) closing(p Project) (document, error) {
+	report, err := encodeDefectDojo(p.DefectDojo, nil)
+	return documentOf(p, report), err
+}
+
 // encodeDefectDojo returns the report for the findings of a workload that no exception suppresses, worst first. Beyond MaxDocumentBytes, it leaves
 // out the least urgent ones. The same findings give the same report, in whatever order they are.
 //
@@ -56,7 +89,7 @@ var defectDojoSeverities = map[finding.Severity]string{
 // findings of two workloads apart, and what announcements call escalated: DefectDojo does not update the severity of a finding that it knows. They
 // have no versions and no advisory, which change while the finding stays the same. The probability of exploitation (EPSS) changes each day and is left
 // out.
-func encodeDefectDojo(p Project, findings []store.WorkloadFinding) ([]byte, error) {
+func encodeDefectDojo(p DefectDojoTest, findings []store.WorkloadFinding) ([]byte, error) {
 	report := genericFindings{Name: "Scanner Operator", Findings: []genericFinding{}}
 	size := 1 << 10
 	for _, f := range findings {
@@ -79,7 +112,7 @@ func encodeDefectDojo(p Project, findings []store.WorkloadFinding) ([]byte, erro
 	return json.Marshal(report)
 }
 
-func genericFindingOf(p Project, f finding.Finding) genericFinding {
+func genericFindingOf(p DefectDojoTest, f finding.Finding) genericFinding {
 	severity := f.Severity.String()
 	if f.KnownExploited {
 		severity += ", known exploited"

@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-var shopWeb = Project{ProductType: "Kubernetes", Product: "shop", Engagement: "prod", Test: "Deployment/web (Grype)"}
+var shopWeb = DefectDojoTest{ProductType: "Kubernetes", Product: "shop", Engagement: "prod", Test: "Deployment/web (Grype)"}
 
 // allowedFields are those of dojo/tools/generic/json_parser.py in DefectDojo 3.2.0 that a report may use. Any other field makes it refuse the report.
 var allowedFields = []string{
@@ -71,22 +71,24 @@ func TestEncodeDefectDojo(t *testing.T) {
 // TestIdentity: DefectDojo keeps a finding as long as title and description stay, so they change only when it escalates.
 func TestIdentity(t *testing.T) {
 	known := finding.Finding{ID: "CVE-2026-0001", Severity: finding.High, Package: finding.Package{Name: "openssl", Version: "1", Type: "deb"}}
-	identity := func(p Project, f finding.Finding) string {
+	identity := func(p DefectDojoTest, f finding.Finding) string {
 		made := genericFindingOf(p, f)
 		return made.Title + made.Description
 	}
 	for name, tt := range map[string]struct {
-		change func(*finding.Finding, *Project)
+		change func(*finding.Finding, *DefectDojoTest)
 		same   bool
 	}{
-		"another version":  {func(f *finding.Finding, _ *Project) { f.Package.Version = "2" }, true},
-		"a fix":            {func(f *finding.Finding, _ *Project) { f.FixState, f.FixVersions = finding.FixStateFixed, []string{"2"} }, true},
-		"other words":      {func(f *finding.Finding, _ *Project) { f.Description, f.EPSS, f.CVSS = "words", 0.5, 9 }, true},
-		"another severity": {func(f *finding.Finding, _ *Project) { f.Severity = finding.Critical }, false},
-		"known exploited":  {func(f *finding.Finding, _ *Project) { f.KnownExploited = true }, false},
-		"another workload": {func(_ *finding.Finding, p *Project) { p.Test = "Deployment/api (Grype)" }, false},
-		"another cluster":  {func(_ *finding.Finding, p *Project) { p.Engagement = "staging" }, false},
-		"another package":  {func(f *finding.Finding, _ *Project) { f.Package.Name = "libssl" }, false},
+		"another version": {func(f *finding.Finding, _ *DefectDojoTest) { f.Package.Version = "2" }, true},
+		"a fix": {func(f *finding.Finding, _ *DefectDojoTest) {
+			f.FixState, f.FixVersions = finding.FixStateFixed, []string{"2"}
+		}, true},
+		"other words":      {func(f *finding.Finding, _ *DefectDojoTest) { f.Description, f.EPSS, f.CVSS = "words", 0.5, 9 }, true},
+		"another severity": {func(f *finding.Finding, _ *DefectDojoTest) { f.Severity = finding.Critical }, false},
+		"known exploited":  {func(f *finding.Finding, _ *DefectDojoTest) { f.KnownExploited = true }, false},
+		"another workload": {func(_ *finding.Finding, p *DefectDojoTest) { p.Test = "Deployment/api (Grype)" }, false},
+		"another cluster":  {func(_ *finding.Finding, p *DefectDojoTest) { p.Engagement = "staging" }, false},
+		"another package":  {func(f *finding.Finding, _ *DefectDojoTest) { f.Package.Name = "libssl" }, false},
 	} {
 		f, p := known, shopWeb
 		tt.change(&f, &p)

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -61,27 +62,16 @@ type Settings struct {
 	Receiver   announce.ReceiverRef
 	// Engine is shown in the names of tests, so that those of two engines stay apart.
 	Engine string
-	// ProductType and Engagement are those of each Project.
-	ProductType, Engagement string
+	// Cluster is the cluster's name for the tool: the engagement in a DefectDojo.
+	Cluster string
+	// ProductType is that of a DefectDojo.
+	ProductType string
 	// Exceptions are in force now.
 	Exceptions exception.Set
 	// HasOtherImages reports whether a workload runs, or is about to run, an image that is none of these: the store may not know of it yet.
 	HasOtherImages func(ctx context.Context, namespace, kind, name string, known []image.Key) (bool, error)
 	// IsCovered reports whether the Scanner is responsible for a namespace. The findings of a workload that has left its coverage stay in the tool.
 	IsCovered func(namespace string) bool
-}
-
-// project returns where the findings of a workload are.
-func (s Settings) project(namespace, kind, name string) Project {
-	return Project{
-		ProductType: s.ProductType, Product: namespace, Engagement: s.Engagement,
-		Test: shorten(fmt.Sprintf("%s/%s (%s)", kind, name, s.Engine), maxNameBytes),
-	}
-}
-
-// versionOf identifies everything that decides what the tool gets about a workload.
-func (s Settings) versionOf(w store.WorkloadVersion) string {
-	return sumOf(w.Version, s.exceptionsIn(w.Namespace).Key(), s.Receiver.SecretName, fmt.Sprint(s.project(w.Namespace, w.Kind, w.Name)))
 }
 
 func (s Settings) exceptionsIn(namespace string) exception.Set {
@@ -107,7 +97,7 @@ type Result struct {
 // Run sends what has changed, one workload after the other, until everything is sent, an attempt fails, or maxRun is over. workloads are all of the
 // Scanner. The error is the store's.
 func (e Exporter) Run(ctx context.Context, s Settings, workloads []store.WorkloadVersion) (Result, error) {
-	r := run{Exporter: e, Settings: s, begun: e.Now()}
+	r := run{Exporter: e, Settings: s, tool: tools[s.Receiver.Type], begun: e.Now()}
 	if err := r.load(ctx); err != nil {
 		return Result{}, err
 	}
@@ -130,6 +120,7 @@ func (e Exporter) Run(ctx context.Context, s Settings, workloads []store.Workloa
 type run struct {
 	Exporter
 	Settings
+	tool   tool
 	begun  time.Time
 	state  State
 	items  map[string]item
@@ -154,7 +145,12 @@ func (r *run) load(ctx context.Context) error {
 	return nil
 }
 
-// task is a workload whose findings are to be sent, or closed if it has gone.
+// versionOf identifies everything that decides what the tool gets about a workload.
+func (r *run) versionOf(w store.WorkloadVersion) string {
+	return sumOf(r.tool.versionOf(r.Settings, w), r.Receiver.SecretName)
+}
+
+// task is a workload whose documents are to be sent, or closed if it has gone.
 type task struct {
 	key  string
 	item item
@@ -196,7 +192,7 @@ func (r *run) plan(ctx context.Context, workloads []store.WorkloadVersion) (queu
 			continue
 		}
 		switch {
-		case !r.IsCovered(known.Namespace), known.Content == "":
+		case !r.IsCovered(known.Namespace), len(known.Documents) == 0:
 			changed[key] = nil
 		case known.MissingSince.IsZero():
 			known.MissingSince = r.begun
@@ -257,9 +253,9 @@ func (r *run) sendAll(ctx context.Context, queue []task) error {
 
 func isOver(ctx context.Context) bool { return ctx.Err() != nil }
 
-// send sends one workload, unless the tool has its findings already, and records the outcome.
+// send sends the documents of one workload that the tool does not have already, and records the outcome.
 func (r *run) send(ctx context.Context, t task) error {
-	request, version, err := r.compose(ctx, t)
+	documents, version, err := r.compose(ctx, t)
 	switch {
 	case errors.Is(err, errNotReady):
 		r.state.Pending, r.state.Waiting = r.state.Pending-1, r.state.Waiting+1
@@ -273,19 +269,43 @@ func (r *run) send(ctx context.Context, t task) error {
 	case err != nil:
 		return err
 	}
-	content := sumOf(string(request.Document), fmt.Sprint(request.Project), request.Receiver.SecretName)
-	if content == t.item.Content {
-		t.item.Version = version
-		return r.done(ctx, t)
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		if outcome, err := r.sendDocument(ctx, &t.item, name, documents[name]); err != nil {
+			return err
+		} else if outcome.Result != announce.Delivered {
+			return r.record(ctx, t, outcome)
+		}
 	}
-	outcome := r.Sender.SendExport(ctx, request)
+	t.item.Version = version
+	return r.done(ctx, t)
+}
+
+// sendDocument sends a document unless the tool has it already, and notes in the item what the tool has. The error is the store's.
+func (r *run) sendDocument(ctx context.Context, to *item, name string, d document) (announce.Outcome, error) {
+	content := sumOf(d.id, fmt.Sprint(d.project), r.Receiver.SecretName)
+	if to.Documents[name].Content == content {
+		return announce.Outcome{Result: announce.Delivered}, nil
+	}
+	encoded, err := d.read(ctx)
+	if err != nil {
+		return announce.Outcome{}, err
+	}
+	outcome := r.Sender.SendExport(ctx, Request{Receiver: r.Receiver, Scanner: r.Scanner, Project: d.project, Document: encoded})
 	r.result.Outcomes = append(r.result.Outcomes, outcome)
-	if outcome.Result == announce.Delivered {
-		t.item.Version, t.item.Content, t.item.Project, t.item.Attempted = version, content, request.Project, r.Now()
-		r.state.LastSuccess, r.state.LastError, r.state.Failures, r.state.NextAttempt = r.Now(), nil, 0, time.Time{}
-		return r.done(ctx, t)
+	if outcome.Result != announce.Delivered {
+		return outcome, nil
 	}
-	return r.record(ctx, t, outcome)
+	if d.closes {
+		delete(to.Documents, name)
+	} else {
+		if to.Documents == nil {
+			to.Documents = map[string]sent{}
+		}
+		to.Documents[name] = sent{Project: d.project, Content: content}
+	}
+	to.Attempted = r.Now()
+	r.state.LastSuccess, r.state.LastError, r.state.Failures, r.state.NextAttempt = r.Now(), nil, 0, time.Time{}
+	return outcome, nil
 }
 
 // done records that the tool has the findings of a workload. Nothing is kept of one that has gone.
@@ -303,7 +323,7 @@ func (r *run) record(ctx context.Context, t task, outcome announce.Outcome) erro
 	now := r.Now()
 	if outcome.Result == announce.RateLimited {
 		r.state.NextAttempt = now.Add(max(outcome.RetryAfter, time.Second))
-		return nil
+		return r.save(ctx, t.key, t.item) // the tool may have accepted another document of the workload
 	}
 	r.state.Failures++
 	wait := backoff.After(r.state.Failures, minBackoff, maxBackoff)
@@ -322,9 +342,9 @@ func (r *run) record(ctx context.Context, t task, outcome announce.Outcome) erro
 // errNotReady means that the workload is not there, is there again, or has an image without a result, other than the run was planned with.
 var errNotReady = errors.New("the workload has changed")
 
-// compose reads the findings of a workload and returns the request, with what identifies them.
-func (r *run) compose(ctx context.Context, t task) (request Request, version string, err error) {
-	var details store.WorkloadDetails
+// compose returns the documents about a workload by name, with what identifies where they come from. Documents that the tool has and that are not
+// among those of the workload any more are closed.
+func (r *run) compose(ctx context.Context, t task) (documents map[string]document, version string, err error) {
 	var images []image.Key
 	i := t.item
 	err = r.Store.InSnapshot(ctx, func(ctx context.Context) error {
@@ -335,27 +355,28 @@ func (r *run) compose(ctx context.Context, t task) (request Request, version str
 		case isThere == t.gone, isThere && (w.Ended || w.Pending > 0):
 			return errNotReady
 		case t.gone:
+			documents = map[string]document{}
 			return nil
 		}
 		version, images = r.versionOf(w), w.Images
-		details, err = r.Store.Workload(ctx, store.WorkloadQuery{
-			Namespace: i.Namespace, Kind: i.Kind, Name: i.Name, Scanner: r.UID, Exceptions: r.exceptionsIn(i.Namespace),
-		}, maxFindings)
+		documents, err = r.tool.documents(ctx, r.Settings, r.Store, w)
 		return err
 	})
 	if err != nil {
-		return Request{}, "", err
+		return nil, "", err
 	}
 	// The pods are read after the store. Whatever they run by now is either among the images, or the reason to wait.
 	if others, err := r.HasOtherImages(ctx, i.Namespace, i.Kind, i.Name, images); err != nil || others {
-		return Request{}, "", cmp.Or(err, errNotReady)
+		return nil, "", cmp.Or(err, errNotReady)
 	}
-	project := r.project(i.Namespace, i.Kind, i.Name)
-	if t.gone {
-		project = i.Project
+	for name, known := range i.Documents {
+		if _, isThere := documents[name]; !isThere {
+			if documents[name], err = r.tool.closing(known.Project); err != nil {
+				return nil, "", err
+			}
+		}
 	}
-	document, err := encodeDefectDojo(project, details.Findings)
-	return Request{Receiver: r.Receiver, Scanner: r.Scanner, Project: project, Document: document}, version, err
+	return documents, version, nil
 }
 
 func (r *run) save(ctx context.Context, key string, value any) error {

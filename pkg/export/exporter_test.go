@@ -54,7 +54,7 @@ func (d *dojo) imports(r Request) {
 	for _, f := range report.Findings {
 		titles = append(titles, f.Title)
 	}
-	d.tests[r.Project.Product+" "+r.Project.Test] = titles
+	d.tests[r.Project.DefectDojo.Product+" "+r.Project.DefectDojo.Test] = titles
 }
 
 // world is a Scanner with one export and a real store.
@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { w.must(db.Close()) })
 	w.store = db
 	w.settings = Settings{
-		UID: "uid", Scanner: "shop/default", Name: "dojo", Generation: 1, Engine: "Grype", ProductType: "Kubernetes", Engagement: "prod",
+		UID: "uid", Scanner: "shop/default", Name: "dojo", Generation: 1, Engine: "Grype", ProductType: "Kubernetes", Cluster: "prod",
 		Receiver:       announce.ReceiverRef{Type: TypeDefectDojo, Namespace: "shop", SecretName: "dojo", SecretKey: "address"},
 		HasOtherImages: func(_ context.Context, _, _, name string, _ []image.Key) (bool, error) { return w.others[name], nil },
 		IsCovered:      func(namespace string) bool { return w.covered[namespace] },
@@ -299,7 +299,7 @@ func TestOneRefusedWorkload(t *testing.T) {
 	w.runs("web", "a", "b", "c", "d")
 	w.reports("web", vulnerable("CVE-2026-0001", finding.High))
 	w.dojo.answer = func(r Request) *announce.Outcome {
-		if r.Project.Test == "Deployment/b (Grype)" {
+		if r.Project.DefectDojo.Test == "Deployment/b (Grype)" {
 			return &announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "413"}
 		}
 		return nil
@@ -379,14 +379,14 @@ func TestProject(t *testing.T) {
 	}
 	var titles []string
 	for _, r := range w.dojo.requests {
-		if titles = append(titles, r.Project.Test); len(r.Project.Test) > maxNameBytes {
-			t.Errorf("a test's title has %d bytes, want at most %d", len(r.Project.Test), maxNameBytes)
+		if titles = append(titles, r.Project.DefectDojo.Test); len(r.Project.DefectDojo.Test) > maxNameBytes {
+			t.Errorf("a test's title has %d bytes, want at most %d", len(r.Project.DefectDojo.Test), maxNameBytes)
 		}
 	}
 	if len(slices.Compact(titles)) != 2 {
 		t.Errorf("titles %q, want different ones", titles)
 	}
-	w.settings.Engagement = "staging"
+	w.settings.Cluster = "staging"
 	if n := w.sent(0); n != 2 {
 		t.Errorf("%d requests for another engagement, want 2", n)
 	}

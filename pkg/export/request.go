@@ -1,7 +1,6 @@
 package export
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -14,18 +13,31 @@ type Request struct {
 	// Scanner is the namespace and the name of the Scanner, or the name of the ClusterScanner.
 	Scanner string  `json:"scanner"`
 	Project Project `json:"project"`
-	// Document is JSON in the tool's format, of at most MaxDocumentBytes.
-	Document json.RawMessage `json:"document"`
+	// Document is the content in the tool's format, of at most MaxDocumentBytes. A DefectDojo gets JSON.
+	Document []byte `json:"document"`
 }
 
-// Project is where a tool keeps the findings of one workload. Each text has at most maxNameBytes.
+// Project is where a tool keeps one document about a workload. The field of the tool's type is set. Each text has at most maxNameBytes.
 type Project struct {
+	DefectDojo DefectDojoTest `json:"defectDojo,omitzero"`
+}
+
+// DefectDojoTest is a test in a DefectDojo.
+type DefectDojoTest struct {
 	// ProductType is that of a product that does not exist yet.
 	ProductType string `json:"productType"`
 	// Product is the namespace, Engagement the cluster, and Test the workload.
 	Product    string `json:"product"`
 	Engagement string `json:"engagement"`
 	Test       string `json:"test"`
+}
+
+// Label names the project in a log; it is empty if the project has not all names that a type of tool needs.
+func (p Project) Label(tool string) string {
+	if d := p.DefectDojo; tool == TypeDefectDojo && d.ProductType != "" && d.Product != "" && d.Engagement != "" && d.Test != "" {
+		return d.Product + "/" + d.Test
+	}
+	return ""
 }
 
 // TypeDefectDojo is the type of a receiver that is a DefectDojo.
@@ -39,7 +51,7 @@ const Path = "/v1/exports"
 const (
 	// MaxDocumentBytes bounds a document, and MaxRequestBytes the body of a Request.
 	MaxDocumentBytes = 4 << 20
-	MaxRequestBytes  = MaxDocumentBytes + 64<<10
+	MaxRequestBytes  = (MaxDocumentBytes+2)/3*4 + 64<<10 // a document is base64
 	// ToolTimeout bounds a request to a tool. DefectDojo answers when it has imported all findings.
 	ToolTimeout = 2 * time.Minute
 	// Deadline bounds the manager's request, so that the notifier's answer normally arrives.

@@ -55,15 +55,21 @@ type item struct {
 	Namespace string `json:"namespace"`
 	Kind      string `json:"kind"`
 	Name      string `json:"name"`
-	// Version identifies the findings that the tool has, by where they come from, and Content by what was sent. Both are empty if the tool has none.
+	// Version identifies what was sent last of the workload, by where it comes from; empty if not all of it was.
 	Version string `json:"version,omitempty"`
-	Content string `json:"content,omitempty"`
-	// Project is where the tool has them.
-	Project Project `json:"project,omitzero"`
-	// Attempted is when they were last sent, with or without success.
+	// Documents are those that the tool has, by name.
+	Documents map[string]sent `json:"documents,omitempty"`
+	// Attempted is when something was last sent, with or without success.
 	Attempted time.Time `json:"attempted,omitzero"`
 	// MissingSince is since when the workload is not there; zero while it is.
 	MissingSince time.Time `json:"missingSince,omitzero"`
+}
+
+// sent is a document that a tool has accepted.
+type sent struct {
+	Project Project `json:"project"`
+	// Content identifies what was sent, and where to.
+	Content string `json:"content"`
 }
 
 func parse[T any](data []byte) (value T, err error) {
