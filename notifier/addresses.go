@@ -145,7 +145,7 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 		if address.Headers, problem = parseHeaders(data[webhookHeadersKey]); problem != "" {
 			return address, &invalidKey{webhookHeadersKey, announce.ReasonInvalidToken, problem}
 		}
-	case export.TypeDefectDojo:
+	case export.TypeDefectDojo, export.TypeDependencyTrack:
 		if address.Token = value(tokenKey); invalidAPIKey(address.Token) != "" {
 			return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, invalidAPIKey(address.Token)}
 		}

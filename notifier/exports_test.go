@@ -1,6 +1,7 @@
 package notifier_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -63,6 +64,27 @@ func newExportWorld(t *testing.T, hosts ...string) *exportWorld {
 	return w
 }
 
+// form returns the form of a request.
+func (w *exportWorld) form(r request) *multipart.Form {
+	w.t.Helper()
+	_, parameters, err := mime.ParseMediaType(r.header.Get("Content-Type"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return must(multipart.NewReader(bytes.NewReader(r.body), parameters["boundary"]).ReadForm(1 << 20))
+}
+
+// fileOf returns the content of the one file of a form, and its part's header.
+func (w *exportWorld) fileOf(form *multipart.Form, field string) (content string, header *multipart.FileHeader) {
+	w.t.Helper()
+	if len(form.File[field]) != 1 {
+		w.t.Fatalf("files %+v, want one as %s", form.File, field)
+	}
+	file := must(form.File[field][0].Open())
+	defer file.Close()
+	return string(must(io.ReadAll(file))), form.File[field][0]
+}
+
 func exportRequest() export.Request {
 	return export.Request{
 		Receiver: announce.ReceiverRef{Type: export.TypeDefectDojo, Namespace: "shop", SecretName: "dojo", SecretKey: "address"},
@@ -98,14 +120,7 @@ func TestExport(t *testing.T) {
 	if len(got) != 1 || got[0].path != "/verysecretpath5/api/v2/reimport-scan/" || got[0].header.Get("Authorization") != "Token "+apiKey {
 		t.Fatalf("requests %+v, want one reimport with the token", got)
 	}
-	_, parameters, err := mime.ParseMediaType(got[0].header.Get("Content-Type"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	form, err := multipart.NewReader(strings.NewReader(string(got[0].body)), parameters["boundary"]).ReadForm(1 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	form := w.form(got[0])
 	want := map[string][]string{
 		"scan_type": {"Generic Findings Import"}, "auto_create_context": {"true"}, "product_type_name": {"Kubernetes"}, "product_name": {"shop"},
 		"engagement_name": {"prod"}, "test_title": {"Deployment/web (Grype)"}, "close_old_findings": {"true"}, "do_not_reactivate": {"false"},
@@ -114,39 +129,14 @@ func TestExport(t *testing.T) {
 	if diff := cmp.Diff(want, form.Value); diff != "" {
 		t.Errorf("form (-want +got):\n%s", diff)
 	}
-	files := form.File["file"]
-	if len(files) != 1 || files[0].Filename != "findings.json" {
-		t.Fatalf("files %+v, want findings.json", files)
-	}
-	file := must(files[0].Open())
-	defer file.Close()
-	if content := string(must(io.ReadAll(file))); content != string(exportRequest().Document) {
-		t.Errorf("the file is %s, want the document as it is", content)
+	if content, file := w.fileOf(form, "file"); content != string(exportRequest().Document) || file.Filename != "findings.json" {
+		t.Errorf("the file %s is %s, want the document as it is in findings.json", file.Filename, content)
 	}
 }
 
 // TestExportOutcomes: what an answer of DefectDojo, or of a proxy before it, means and what it advises.
 func TestExportOutcomes(t *testing.T) {
-	status := func(code int, body string, header ...string) http.HandlerFunc {
-		return func(rw http.ResponseWriter, r *http.Request) {
-			for i := 0; i+1 < len(header); i += 2 {
-				rw.Header().Set(header[i], header[i+1])
-			}
-			rw.WriteHeader(code)
-			// A proxy may repeat whatever the request has.
-			_, _ = io.WriteString(rw, strings.ReplaceAll(body, "$", fmt.Sprintf("<html>%s %v</html>", r.URL, r.Header)))
-		}
-	}
-	refused := announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused}
-	failed := announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed}
-	limited := announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited}
-	lost := announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
-	for name, tt := range map[string]struct {
-		answer http.HandlerFunc
-		want   announce.Outcome
-		after  time.Duration
-		says   string
-	}{
+	testExportOutcomes(t, exportRequest(), map[string]exportOutcome{
 		"a page of a proxy":      {status(200, "$"), refused, 0, "without the ID of a test"},
 		"another API":            {status(201, `{"id":1}`), refused, 0, "without the ID of a test"},
 		"400":                    {status(400, `["The fetched product has a conflict"]`), refused, 0, "product type"},
@@ -163,11 +153,43 @@ func TestExportOutcomes(t *testing.T) {
 		"redirect to an address": {status(308, "", "Location", "https://169.254.169.254/"), refused, 0, "redirects are not followed"},
 		"hung":                   {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, lost, 0, "no answer in time"},
 		"cut off":                {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, lost, 0, "lost"},
-	} {
+	})
+}
+
+// exportOutcome is what an answer of a tool means.
+type exportOutcome struct {
+	answer http.HandlerFunc
+	want   announce.Outcome
+	after  time.Duration
+	says   string
+}
+
+var (
+	refused = announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused}
+	failed  = announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed}
+	limited = announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited}
+	lost    = announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
+)
+
+// status answers with a status, a body in which $ is a page that repeats the request, and headers.
+func status(code int, body string, header ...string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		for i := 0; i+1 < len(header); i += 2 {
+			rw.Header().Set(header[i], header[i+1])
+		}
+		rw.WriteHeader(code)
+		// A proxy may repeat whatever the request has.
+		_, _ = io.WriteString(rw, strings.ReplaceAll(body, "$", fmt.Sprintf("<html>%s %v</html>", r.URL, r.Header)))
+	}
+}
+
+func testExportOutcomes(t *testing.T, r export.Request, outcomes map[string]exportOutcome) {
+	t.Helper()
+	for name, tt := range outcomes {
 		t.Run(name, func(t *testing.T) {
 			w := newExportWorld(t)
 			w.server.answers(tt.answer)
-			got := w.export(exportRequest())
+			got := w.export(r)
 			if got.Result != tt.want.Result || got.Reason != tt.want.Reason || got.RetryAfter != tt.after || !strings.Contains(got.Message, tt.says) {
 				t.Errorf("%+v, want %s %s after %s with %q", got, tt.want.Result, tt.want.Reason, tt.after, tt.says)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/notifier/alertmanager"
 	"github.com/scanner-operator/scanner-operator/notifier/defectdojo"
+	"github.com/scanner-operator/scanner-operator/notifier/dependencytrack"
 	"github.com/scanner-operator/scanner-operator/notifier/email"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
@@ -52,5 +53,8 @@ func NewReceivers(n Network) map[string]Receiver {
 
 // NewExporters returns an exporter for each type of tool, by announce.ReceiverRef.Type.
 func NewExporters(n Network) map[string]Exporter {
-	return map[string]Exporter{export.TypeDefectDojo: defectdojo.NewExporter(n.Network)}
+	return map[string]Exporter{
+		export.TypeDefectDojo:      defectdojo.NewExporter(n.Network),
+		export.TypeDependencyTrack: dependencytrack.NewExporter(n.Network),
+	}
 }

@@ -73,14 +73,19 @@ type Answer struct {
 // Post sends a body with POST, once, within the context's deadline. It returns the answer, or an outcome if there is none. The outcome does not
 // contain the target's URL or a header.
 func (c *Client) Post(ctx context.Context, to egress.Target, header http.Header, body []byte) (Answer, *announce.Outcome) {
+	return c.PostStream(ctx, to, header, bytes.NewReader(body), len(body))
+}
+
+// PostStream is Post for a body of size bytes that is not in memory as a whole.
+func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.Header, body io.Reader, size int) (Answer, *announce.Outcome) {
 	sent := &atomic.Bool{}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL(), body)
 	if err != nil {
 		// err quotes the address.
 		return Answer{}, &announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "the address of " + c.name + " is not a URL"}
 	}
-	request.Header = header
+	request.Header, request.ContentLength = header, int64(size)
 	client := &http.Client{
 		Transport:     c.transport(request, to),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -92,7 +97,7 @@ func (c *Client) Post(ctx context.Context, to egress.Target, header http.Header,
 	defer response.Body.Close()
 	// The status counts, even if the body cannot be read.
 	beginning, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
-	return Answer{Status: response.StatusCode, Header: response.Header, Body: beginning, BodyError: err, Sent: len(body)}, nil
+	return Answer{Status: response.StatusCode, Header: response.Header, Body: beginning, BodyError: err, Sent: size}, nil
 }
 
 // transport returns a transport for one request. With a new connection for each request it is certain whether the request was sent.

@@ -61,6 +61,11 @@ func (defectDojo) projectOf(s Settings, w store.WorkloadVersion) Project {
 	}}
 }
 
+// needsAllResults is true: a reimport closes the findings that a report lacks.
+func (defectDojo) needsAllResults() bool { return true }
+
+func (defectDojo) lacksDocument(store.WorkloadVersion) bool { return false }
+
 func (d defectDojo) versionOf(s Settings, w store.WorkloadVersion) string {
 	return sumOf(w.Version, s.exceptionsIn(w.Namespace).Key(), fmt.Sprint(d.projectOf(s, w)))
 }

@@ -1,9 +1,9 @@
-// Package export sends the current findings of workloads to other tools, such as DefectDojo.
+// Package export sends what workloads have to other tools: their current findings to DefectDojo, the SBOMs of their images to Dependency-Track.
 //
-// An export is a state and not a change: a tool gets the newest findings of a workload whenever they differ from those that it accepted last, and
-// nothing otherwise. A request that is sent twice, as after a crash between sending and recording, has no further effect. A workload with an image
-// that has no result yet is not sent: a tool would take missing findings for fixed. The package does not decide what a finding or an exception is, and
-// never reads a Secret: the notifier sends (docs/understand/decisions/0036-exports.md).
+// An export is a state and not a change: a tool gets the newest documents of a workload whenever they differ from those that it accepted last, and
+// nothing otherwise. A request that is sent twice, as after a crash between sending and recording, has no further effect. Findings of a workload with
+// an image that has no result yet are not sent: a tool would take missing findings for fixed. The package does not decide what a finding or an
+// exception is, and never reads a Secret: the notifier sends (docs/understand/decisions/0036-exports.md).
 package export
 
 import (
@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -50,6 +51,8 @@ type Store interface {
 	SaveExportStates(ctx context.Context, scanner, name string, states map[string][]byte) error
 	WorkloadVersion(ctx context.Context, scanner, namespace, kind, name string) (store.WorkloadVersion, error)
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
+	WorkloadSBOMs(ctx context.Context, scanner, namespace, kind, name string) ([]store.WorkloadSBOM, error)
+	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 	InSnapshot(ctx context.Context, work func(context.Context) error) error
 }
 
@@ -62,7 +65,8 @@ type Settings struct {
 	Receiver   announce.ReceiverRef
 	// Engine is shown in the names of tests, so that those of two engines stay apart.
 	Engine string
-	// Cluster is the cluster's name for the tool: the engagement in a DefectDojo.
+	// Cluster is the cluster's name for the tool: the engagement in a DefectDojo, the version of projects in a Dependency-Track. Nothing is sent
+	// while it is empty: two clusters would overwrite each other's workloads.
 	Cluster string
 	// ProductType is that of a DefectDojo.
 	ProductType string
@@ -105,15 +109,24 @@ func (e Exporter) Run(ctx context.Context, s Settings, workloads []store.Workloa
 	if r.state.Generation != s.Generation {
 		r.state.Generation, r.state.Failures, r.state.NextAttempt = s.Generation, 0, time.Time{}
 	}
-	queue, err := r.plan(ctx, workloads)
-	if err == nil {
-		err = r.sendAll(ctx, queue)
+	r.state.Unnamed = s.Cluster == ""
+	var err error
+	if !r.state.Unnamed {
+		err = r.planAndSend(ctx, workloads)
 	}
 	r.result.After = r.state
 	if r.result.After != r.result.Before {
 		err = errors.Join(err, r.save(ctx, "", r.state))
 	}
 	return r.result, err
+}
+
+func (r *run) planAndSend(ctx context.Context, workloads []store.WorkloadVersion) error {
+	queue, err := r.plan(ctx, workloads)
+	if err != nil {
+		return err
+	}
+	return r.sendAll(ctx, queue)
 }
 
 // run is one run of one export.
@@ -155,13 +168,15 @@ type task struct {
 	key  string
 	item item
 	gone bool
+	// incomplete means that there is not everything yet that the tool gets about the workload.
+	incomplete bool
 }
 
 // plan compares the workloads with what the tool has, and returns what is to be sent. A workload whose attempt is longest ago comes first, so that
 // one that the tool refuses delays no other.
 func (r *run) plan(ctx context.Context, workloads []store.WorkloadVersion) (queue []task, err error) {
 	changed, seen, total := map[string][]byte{}, make(map[string]bool, len(workloads)), len(r.items)
-	r.state.Workloads, r.state.Pending, r.state.Waiting, r.state.Omitted = 0, 0, 0, 0
+	r.state.Workloads, r.state.Pending, r.state.Waiting, r.state.Omitted, r.state.Lacking, r.state.LackingName = 0, 0, 0, 0, 0, ""
 	for _, w := range workloads {
 		key := sumOf(w.Namespace, w.Kind, w.Name)
 		known, isKnown := r.items[key]
@@ -172,19 +187,23 @@ func (r *run) plan(ctx context.Context, workloads []store.WorkloadVersion) (queu
 				return nil, err
 			}
 		}
+		if w.Ended {
+			continue
+		}
+		isIncomplete := r.countWaiting(w)
 		switch {
-		case w.Ended:
-		case w.Pending > 0:
-			r.state.Waiting++
+		case w.Pending > 0 && r.tool.needsAllResults():
 		case isKnown && known.Version == r.versionOf(w):
-			r.state.Workloads++
+			if !isIncomplete {
+				r.state.Workloads++
+			}
 		case !isKnown && total >= MaxWorkloads:
 			r.state.Omitted++
 		default:
 			if !isKnown {
 				known, total = item{Namespace: w.Namespace, Kind: w.Kind, Name: w.Name}, total+1
 			}
-			queue = append(queue, task{key: key, item: known})
+			queue = append(queue, task{key: key, item: known, incomplete: isIncomplete})
 		}
 	}
 	for key, known := range r.items {
@@ -214,6 +233,26 @@ func (r *run) plan(ctx context.Context, workloads []store.WorkloadVersion) (queu
 		err = r.Store.SaveExportStates(ctx, r.UID, r.Name, changed)
 	}
 	return queue, err
+}
+
+// countWaiting counts a workload that lacks something that the tool gets about it, and reports whether it does.
+func (r *run) countWaiting(w store.WorkloadVersion) bool {
+	lacks := r.tool.lacksDocument(w)
+	if lacks {
+		if r.state.Lacking++; r.state.Lacking == 1 {
+			r.state.LackingName = nameOf(w.Namespace, w.Kind, w.Name)
+		}
+	}
+	if !lacks && w.Pending == 0 {
+		return false
+	}
+	r.state.Waiting++
+	return true
+}
+
+// nameOf names a workload in texts for people.
+func nameOf(namespace, kind, name string) string {
+	return fmt.Sprintf("%s %s in the namespace %s", kind, name, namespace)
 }
 
 // next sets the time of the next run, unless it is earlier already.
@@ -255,35 +294,51 @@ func isOver(ctx context.Context) bool { return ctx.Err() != nil }
 
 // send sends the documents of one workload that the tool does not have already, and records the outcome.
 func (r *run) send(ctx context.Context, t task) error {
-	documents, version, err := r.compose(ctx, t)
-	switch {
-	case errors.Is(err, errNotReady):
+	outcome, err := r.sendDocuments(ctx, &t)
+	var tooLarge *tooLargeError
+	switch refused := (announce.Outcome{Result: announce.Permanent}); {
+	case errors.Is(err, errNotReady), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrReplaced):
 		r.state.Pending, r.state.Waiting = r.state.Pending-1, r.state.Waiting+1
 		r.next(r.Now().Add(minBackoff))
 		return nil
 	case errors.Is(err, store.ErrTooManyCandidates):
-		return r.record(ctx, t, announce.Outcome{
-			Result: announce.Permanent, Reason: ReasonTooManyFindings,
-			Message: fmt.Sprintf("%s in the namespace %s has more findings than an export can have", t.item.Kind+" "+t.item.Name, t.item.Namespace),
-		})
+		refused.Reason = ReasonTooManyFindings
+		refused.Message = nameOf(t.item.Namespace, t.item.Kind, t.item.Name) + " has more findings than an export can have"
+		return r.record(ctx, t, refused)
+	case errors.As(err, &tooLarge):
+		refused.Reason, refused.Message = ReasonSBOMNotSent, nameOf(t.item.Namespace, t.item.Kind, t.item.Name)+": "+tooLarge.Error()
+		return r.record(ctx, t, refused)
 	case err != nil:
 		return err
+	case outcome.Result != announce.Delivered:
+		return r.record(ctx, t, outcome)
 	}
-	for _, name := range slices.Sorted(maps.Keys(documents)) {
-		if outcome, err := r.sendDocument(ctx, &t.item, name, documents[name]); err != nil {
-			return err
-		} else if outcome.Result != announce.Delivered {
-			return r.record(ctx, t, outcome)
+	return r.done(ctx, t)
+}
+
+// sendDocuments sends the documents of a workload one after the other, until an attempt fails. The outcome is that of the last attempt. The document
+// that failed last comes last, so that one that the tool refuses keeps no other away.
+func (r *run) sendDocuments(ctx context.Context, t *task) (announce.Outcome, error) {
+	documents, version, err := r.compose(ctx, *t)
+	if err != nil {
+		return announce.Outcome{}, err
+	}
+	names := slices.Sorted(maps.Keys(documents))
+	after, _ := slices.BinarySearch(names, t.item.Failed+"\x00")
+	for _, name := range slices.Concat(names[after:], names[:after]) {
+		if outcome, err := r.sendDocument(ctx, &t.item, name, documents[name]); err != nil || outcome.Result != announce.Delivered {
+			t.item.Failed = name
+			return outcome, err
 		}
 	}
-	t.item.Version = version
-	return r.done(ctx, t)
+	t.item.Version, t.item.Failed = version, ""
+	return announce.Outcome{Result: announce.Delivered}, nil
 }
 
 // sendDocument sends a document unless the tool has it already, and notes in the item what the tool has. The error is the store's.
 func (r *run) sendDocument(ctx context.Context, to *item, name string, d document) (announce.Outcome, error) {
 	content := sumOf(d.id, fmt.Sprint(d.project), r.Receiver.SecretName)
-	if to.Documents[name].Content == content {
+	if d.read == nil || to.Documents[name].Content == content {
 		return announce.Outcome{Result: announce.Delivered}, nil
 	}
 	encoded, err := d.read(ctx)
@@ -314,7 +369,9 @@ func (r *run) done(ctx context.Context, t task) error {
 	if t.gone {
 		return r.Store.SaveExportStates(ctx, r.UID, r.Name, map[string][]byte{t.key: nil})
 	}
-	r.state.Workloads++
+	if !t.incomplete {
+		r.state.Workloads++
+	}
 	return r.save(ctx, t.key, t.item)
 }
 
@@ -352,7 +409,7 @@ func (r *run) compose(ctx context.Context, t task) (documents map[string]documen
 		switch isThere := !errors.Is(err, store.ErrNotFound); {
 		case isThere && err != nil:
 			return err
-		case isThere == t.gone, isThere && (w.Ended || w.Pending > 0):
+		case isThere == t.gone, isThere && (w.Ended || w.Pending > 0 && r.tool.needsAllResults()):
 			return errNotReady
 		case t.gone:
 			documents = map[string]document{}
@@ -365,16 +422,23 @@ func (r *run) compose(ctx context.Context, t task) (documents map[string]documen
 	if err != nil {
 		return nil, "", err
 	}
+	closes := false
+	for name, known := range i.Documents {
+		if _, isThere := documents[name]; !isThere {
+			closing, err := r.tool.closing(known.Project)
+			if err != nil {
+				return nil, "", err
+			}
+			closing.closes, closes = true, true
+			documents[name] = closing
+		}
+	}
+	if !closes && !r.tool.needsAllResults() {
+		return documents, version, nil
+	}
 	// The pods are read after the store. Whatever they run by now is either among the images, or the reason to wait.
 	if others, err := r.HasOtherImages(ctx, i.Namespace, i.Kind, i.Name, images); err != nil || others {
 		return nil, "", cmp.Or(err, errNotReady)
-	}
-	for name, known := range i.Documents {
-		if _, isThere := documents[name]; !isThere {
-			if documents[name], err = r.tool.closing(known.Project); err != nil {
-				return nil, "", err
-			}
-		}
 	}
 	return documents, version, nil
 }

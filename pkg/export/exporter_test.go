@@ -1,9 +1,11 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -20,10 +23,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
-// dojo stands for the notifier and a DefectDojo: it keeps the findings of each test as a reimport does.
+// dojo stands for the notifier and a DefectDojo: it keeps the findings of each test as a reimport does. It stands for a Dependency-Track, too, and
+// keeps the SBOM of each project.
 type dojo struct {
 	requests []Request
-	// tests are the titles of the open findings, by product and test.
+	// tests are the titles of the open findings, by product and test, or the SBOMs by project and version.
 	tests map[string][]string
 	// answer replaces the outcome of a request; nil for Delivered. accepts is true if the tool imports the report all the same.
 	answer  func(Request) *announce.Outcome
@@ -46,6 +50,16 @@ func (d *dojo) SendExport(_ context.Context, r Request) announce.Outcome {
 }
 
 func (d *dojo) imports(r Request) {
+	if r.Receiver.Type == TypeDependencyTrack {
+		sbom := string(r.Document)
+		if decoder, err := zstd.NewReader(bytes.NewReader(r.Document)); err == nil {
+			if decompressed, err := io.ReadAll(decoder); err == nil {
+				sbom = string(decompressed)
+			}
+		}
+		d.tests[r.Project.DependencyTrack.Name+" "+r.Project.DependencyTrack.Version] = []string{sbom}
+		return
+	}
 	var report genericFindings
 	if err := json.Unmarshal(r.Document, &report); err != nil {
 		panic(err)
@@ -112,6 +126,12 @@ func (w *world) runs(name string, deployments ...string) {
 func (w *world) reports(name string, findings ...finding.Finding) {
 	w.t.Helper()
 	w.must(w.store.SaveCatalog(w.t.Context(), store.Catalog{Engine: "grype", Key: keyOf(name), PlatformDigest: "sha256:" + sumOf("platform", name)}, nil))
+	w.matches(name, findings...)
+}
+
+// matches saves a report of a cataloged image.
+func (w *world) matches(name string, findings ...finding.Finding) {
+	w.t.Helper()
 	report := store.Report{
 		Subject:     store.Subject{PlatformDigest: "sha256:" + sumOf("platform", name), Engine: "grype"},
 		DataVersion: w.now.String(), MatchedAt: w.now, Findings: findings,
@@ -141,6 +161,16 @@ func (w *world) sent(after time.Duration) int {
 	before := len(w.dojo.requests)
 	w.export()
 	return len(w.dojo.requests) - before
+}
+
+// catalogs saves a catalog of an image, with an SBOM as CycloneDX unless that is empty.
+func (w *world) catalogs(name, sbom string) {
+	w.t.Helper()
+	artifacts := map[store.Artifact]io.Reader{store.ArtifactSBOM: strings.NewReader("syft")}
+	if sbom != "" {
+		artifacts[store.ArtifactCycloneDX] = strings.NewReader(sbom)
+	}
+	w.must(w.store.SaveCatalog(w.t.Context(), store.Catalog{Engine: "grype", Key: keyOf(name), PlatformDigest: "sha256:" + sumOf("platform", name)}, artifacts))
 }
 
 func (w *world) wantTests(what string, want map[string][]string) {

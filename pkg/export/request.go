@@ -13,13 +13,15 @@ type Request struct {
 	// Scanner is the namespace and the name of the Scanner, or the name of the ClusterScanner.
 	Scanner string  `json:"scanner"`
 	Project Project `json:"project"`
-	// Document is the content in the tool's format, of at most MaxDocumentBytes. A DefectDojo gets JSON.
+	// Document is the content in the tool's format, of at most MaxDocumentBytes. For a DefectDojo it is JSON, for a
+	// Dependency-Track it is JSON that is compressed with zstd, of at most MaxSBOMBytes before.
 	Document []byte `json:"document"`
 }
 
 // Project is where a tool keeps one document about a workload. The field of the tool's type is set. Each text has at most maxNameBytes.
 type Project struct {
-	DefectDojo DefectDojoTest `json:"defectDojo,omitzero"`
+	DefectDojo      DefectDojoTest         `json:"defectDojo,omitzero"`
+	DependencyTrack DependencyTrackProject `json:"dependencyTrack,omitzero"`
 }
 
 // DefectDojoTest is a test in a DefectDojo.
@@ -32,16 +34,32 @@ type DefectDojoTest struct {
 	Test       string `json:"test"`
 }
 
+// DependencyTrackProject is a project in a Dependency-Track.
+type DependencyTrackProject struct {
+	// Name is that of the workload's container, and Version the cluster.
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
 // Label names the project in a log; it is empty if the project has not all names that a type of tool needs.
 func (p Project) Label(tool string) string {
 	if d := p.DefectDojo; tool == TypeDefectDojo && d.ProductType != "" && d.Product != "" && d.Engagement != "" && d.Test != "" {
 		return d.Product + "/" + d.Test
 	}
+	if tool == TypeDependencyTrack && p.DependencyTrack.Version != "" {
+		return p.DependencyTrack.Name
+	}
 	return ""
 }
 
-// TypeDefectDojo is the type of a receiver that is a DefectDojo.
-const TypeDefectDojo = "defectDojo"
+// Types of receivers that are tools.
+const (
+	TypeDefectDojo      = "defectDojo"
+	TypeDependencyTrack = "dependencyTrack"
+)
+
+// IsTool reports whether a type of receivers is one of tools.
+func IsTool(receiverType string) bool { return tools[receiverType] != nil }
 
 // Path is the notifier's endpoint for a Request as JSON, with POST. Answers and headers are those of announce.DeliveryPath. A Request has no ID:
 // it may be sent again, since a tool that gets the same document twice has the same findings.
@@ -52,6 +70,8 @@ const (
 	// MaxDocumentBytes bounds a document, and MaxRequestBytes the body of a Request.
 	MaxDocumentBytes = 4 << 20
 	MaxRequestBytes  = (MaxDocumentBytes+2)/3*4 + 64<<10 // a document is base64
+	// MaxSBOMBytes bounds a document for a Dependency-Track before compression.
+	MaxSBOMBytes = 64 << 20
 	// ToolTimeout bounds a request to a tool. DefectDojo answers when it has imported all findings.
 	ToolTimeout = 2 * time.Minute
 	// Deadline bounds the manager's request, so that the notifier's answer normally arrives.

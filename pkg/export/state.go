@@ -11,12 +11,17 @@ import (
 
 // State is what the store keeps of an export as a whole.
 type State struct {
-	// Workloads are those whose present findings the tool has. Pending are those whose findings wait to be sent. Waiting are those with an image
-	// that has no result yet, of which nothing new is sent. Omitted are those above MaxWorkloads, which are not exported.
+	// Workloads are those whose present findings or SBOMs the tool has. Pending are those that wait to be sent. Waiting are those with an image
+	// that has no result yet, or lacks what the tool gets. Omitted are those above MaxWorkloads, which are not exported.
 	Workloads int `json:"workloads,omitempty"`
 	Pending   int `json:"pending,omitempty"`
 	Waiting   int `json:"waiting,omitempty"`
 	Omitted   int `json:"omitted,omitempty"`
+	// Lacking are those of the waiting workloads with an image that was cataloged without an SBOM as CycloneDX, and LackingName is one of them.
+	Lacking     int    `json:"lacking,omitempty"`
+	LackingName string `json:"lackingName,omitempty"`
+	// Unnamed means that nothing is sent because the cluster has no name.
+	Unnamed bool `json:"unnamed,omitempty"`
 	// LastSuccess is when the tool last accepted findings.
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
 	// NextAttempt is the earliest time of the next attempt; zero if there is nothing to wait for.
@@ -32,8 +37,15 @@ type State struct {
 // Problem describes what is wrong with the export: one word, and a text for people of at most announce.MaxMessageBytes. Both are empty if nothing is.
 func (s State) Problem() (reason, message string) {
 	switch {
+	case s.Unnamed:
+		return ReasonClusterNameMissing, "the tool needs a name for this cluster: set engagement (defectDojo) or projectVersion (dependencyTrack) of the export, or " +
+			"clusterName in the operator's configuration"
 	case s.LastError != nil:
 		return s.LastError.Reason, text.Truncate(s.LastError.Message, announce.MaxMessageBytes)
+	case s.Lacking > 0:
+		return ReasonFormatNotStored, fmt.Sprintf("%s, such as %s: an image was cataloged without an SBOM as CycloneDX. The operator's configuration must name "+
+			"cyclonedx-json in grype.catalog.additionalFormats. Then have the images scanned again (docs/integrate/sboms.md)",
+			announce.Pluralize(s.Lacking, "workload"), s.LackingName)
 	case s.Omitted > 0:
 		return ReasonTooManyWorkloads, fmt.Sprintf("%s are not exported: an export has at most %d. Use a Scanner for each namespace, or one ClusterScanner for each group of namespaces",
 			announce.Pluralize(s.Omitted, "workload"), MaxWorkloads)
@@ -43,8 +55,11 @@ func (s State) Problem() (reason, message string) {
 
 // Reasons of problems, in addition to those of announce.Outcome.
 const (
-	ReasonTooManyWorkloads = "TooManyWorkloads"
-	ReasonTooManyFindings  = "TooManyFindings" // a workload has more findings than the operator reads at once
+	ReasonTooManyWorkloads   = "TooManyWorkloads"
+	ReasonTooManyFindings    = "TooManyFindings"    // a workload has more findings than the operator reads at once
+	ReasonSBOMNotSent        = "SBOMNotSent"        // an SBOM is damaged, or has more than MaxDocumentBytes or MaxSBOMBytes
+	ReasonFormatNotStored    = "FormatNotStored"    // an image was cataloged without an SBOM as CycloneDX
+	ReasonClusterNameMissing = "ClusterNameMissing" // neither the export nor the configuration names the cluster
 )
 
 // ParseState decodes a stored state. Empty data gives the zero State.
@@ -59,6 +74,8 @@ type item struct {
 	Version string `json:"version,omitempty"`
 	// Documents are those that the tool has, by name.
 	Documents map[string]sent `json:"documents,omitempty"`
+	// Failed is the name of the document whose attempt failed last.
+	Failed string `json:"failed,omitempty"`
 	// Attempted is when something was last sent, with or without success.
 	Attempted time.Time `json:"attempted,omitzero"`
 	// MissingSince is since when the workload is not there; zero while it is.

@@ -8,6 +8,10 @@ import (
 
 // tool decides what the tools of one type get about a workload.
 type tool interface {
+	// needsAllResults means that nothing is sent about a workload while one of its images has no result.
+	needsAllResults() bool
+	// lacksDocument reports whether an image of a workload has a result, and not what the tool gets.
+	lacksDocument(w store.WorkloadVersion) bool
 	// versionOf identifies everything that decides about the documents of a workload.
 	versionOf(s Settings, w store.WorkloadVersion) string
 	// documents returns the documents about a workload by name. It is called within a snapshot of the store.
@@ -17,14 +21,15 @@ type tool interface {
 }
 
 // tools are those of all types, by announce.ReceiverRef.Type.
-var tools = map[string]tool{TypeDefectDojo: defectDojo{}}
+var tools = map[string]tool{TypeDefectDojo: defectDojo{}, TypeDependencyTrack: dependencyTrack{}}
 
 // document is what a tool keeps in one project about a workload.
 type document struct {
 	project Project
 	// id is the same for the same content.
 	id string
-	// read returns the content in the form of Request.Document. The error is the store's.
+	// read returns the content in the form of Request.Document. The error is the store's, or a tooLargeError. Without it, there is no content, and
+	// what the tool has stays.
 	read func(ctx context.Context) ([]byte, error)
 	// closes means that nothing is left in the project.
 	closes bool
