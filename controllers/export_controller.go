@@ -39,7 +39,7 @@ const (
 	exportersAtOnce = 4
 )
 
-// ExportReconciler sends the findings of Scanners and ClusterScanners to other tools. It writes nothing to the Kubernetes API except events. The
+// ExportReconciler sends the findings and SBOMs of Scanners and ClusterScanners to other tools. It writes nothing to the Kubernetes API except events. The
 // results are in the store, where the ScannerReconciler reads them.
 type ExportReconciler struct {
 	Client      client.Client
@@ -53,6 +53,8 @@ type ExportReconciler struct {
 	Inventory   *inventory.Inventory
 	Permissions *preflight.Checker
 	Metrics     *Metrics
+	// ClusterName is the name of the cluster where an export has none; empty if it has none.
+	ClusterName string
 }
 
 // Reconcile runs the exports of a Scanner concurrently, so that a slow tool does not delay the others.
@@ -132,10 +134,14 @@ func (r *ExportReconciler) settings(scanner v1alpha1.GenericScanner, one v1alpha
 	}
 	if dojo := one.DefectDojo; dojo != nil {
 		settings.Cluster, settings.ProductType = dojo.Engagement, cmp.Or(dojo.ProductType, "Kubernetes")
-		settings.Receiver = announce.ReceiverRef{
-			Type: export.TypeDefectDojo, Namespace: cmp.Or(scanner.GetNamespace(), r.Namespace), SecretName: dojo.SecretRef.Name, SecretKey: "address",
-		}
+		settings.Receiver = announce.ReceiverRef{Type: export.TypeDefectDojo, SecretName: dojo.SecretRef.Name}
 	}
+	if track := one.DependencyTrack; track != nil {
+		settings.Cluster = track.ProjectVersion
+		settings.Receiver = announce.ReceiverRef{Type: export.TypeDependencyTrack, SecretName: track.SecretRef.Name}
+	}
+	settings.Cluster = cmp.Or(settings.Cluster, r.ClusterName)
+	settings.Receiver.Namespace, settings.Receiver.SecretKey = cmp.Or(scanner.GetNamespace(), r.Namespace), "address"
 	return settings
 }
 
@@ -144,7 +150,7 @@ func (r *ExportReconciler) report(ctx context.Context, scanner v1alpha1.GenericS
 	log := ctrl.LoggerFrom(ctx).WithValues("export", name)
 	for _, outcome := range result.Outcomes {
 		r.Metrics.countExport(outcome)
-		log.V(1).Info("Sent the findings of a workload", "result", outcome.Result, "reason", outcome.Reason, "message", outcome.Message)
+		log.V(1).Info("Sent what a workload has", "result", outcome.Result, "reason", outcome.Reason, "message", outcome.Message)
 	}
 	if result.Before == result.After {
 		return

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,10 +32,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/export"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// exportWorld is a Scanner with one export, whose requests go through the real notifier to a stand-in of DefectDojo.
+// exportWorld is a Scanner with one export, whose requests go through the real notifier to a stand-in of DefectDojo and Dependency-Track.
 type exportWorld struct {
 	*notifyWorld
 	exports *ExportReconciler
@@ -55,6 +58,11 @@ func newExportWorld(t *testing.T) *exportWorld {
 	})
 	dojo := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.must(r.ParseMultipartForm(1 << 20))
+		if r.URL.Path == "/api/v1/bom" {
+			w.got = append(w.got, r.Form.Get("projectName")+" "+r.Form.Get("projectVersion"))
+			_, _ = io.WriteString(rw, `{"token":"1"}`)
+			return
+		}
 		w.got = append(w.got, r.Form.Get("product_name")+" "+r.Form.Get("engagement_name")+" "+r.Form.Get("product_type_name")+" "+r.Form.Get("test_title"))
 		rw.WriteHeader(w.answer)
 		_, _ = io.WriteString(rw, `{"test_id":1}`)
@@ -145,6 +153,49 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// TestSBOMExport: the SBOM of a container reaches Dependency-Track through manager and notifier, under the name of the cluster in the operator's
+// configuration. The status names what is missing, and what to do.
+func TestSBOMExport(t *testing.T) {
+	w := newExportWorld(t)
+	w.scanner.Spec.Exports = []v1alpha1.Export{{
+		Name: "track", DependencyTrack: &v1alpha1.DependencyTrackExport{SecretRef: v1alpha1.SecretReference{Name: "dojo"}},
+	}}
+	w.must(w.client.Update(t.Context(), w.scanner))
+	w.saveReport(finding.High)
+	wantProblem := func(reason, message string) {
+		t.Helper()
+		got, _, status := w.export(time.Minute)
+		condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionExported)
+		if len(got) != 0 || condition.Status != metav1.ConditionFalse || condition.Reason != reason || !strings.Contains(condition.Message, message) {
+			t.Errorf("%d requests, condition %+v; want none, and %s with %q", len(got), condition, reason, message)
+		}
+	}
+	wantProblem(export.ReasonClusterNameMissing, "clusterName in the operator's configuration")
+	w.exports.ClusterName = "prod"
+	wantProblem(export.ReasonFormatNotStored, "cyclonedx-json in grype.catalog.additionalFormats")
+
+	encoder, err := zstd.NewWriter(nil)
+	w.must(err)
+	w.must(w.store.SaveCatalog(t.Context(), store.Catalog{
+		Engine: w.engine, Key: image.Key{Digest: webDigest, Platform: image.Platform{OS: "linux", Architecture: "amd64"}}, PlatformDigest: webPlatform,
+	}, map[store.Artifact]io.Reader{store.ArtifactCycloneDX: bytes.NewReader(encoder.EncodeAll([]byte("{}"), nil))}))
+	got, _, status := w.export(time.Minute)
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionExported)
+	want := []v1alpha1.ExportStatus{{Name: "track", Workloads: 1, LastSuccessTime: &metav1.Time{Time: w.clock.Now()}}}
+	if diff := cmp.Diff(want, status.Exports); diff != "" || condition.Status != metav1.ConditionTrue {
+		t.Errorf("condition %+v, status (-want +got):\n%s", condition, diff)
+	}
+	if diff := cmp.Diff([]string{"shop/Deployment/web/web prod"}, got); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if got, _, _ = w.export(time.Hour); len(got) != 0 {
+		t.Errorf("%d requests without a change, want none", len(got))
+	}
+	if log := w.log.String(); strings.Contains(log, "verysecretkey8") || !strings.Contains(log, "shop/Deployment/web/web") {
+		t.Errorf("the notifier's log has the token, or no project:\n%s", log)
+	}
+}
+
 // TestExportStops: a Scanner that is suspended or not there exports nothing. What is recorded of exports that are not listed is deleted.
 func TestExportStops(t *testing.T) {
 	w := newExportWorld(t)
@@ -187,8 +238,13 @@ func TestClusterExport(t *testing.T) {
 		UID: "uid", Scanner: "/all", Name: "dojo", Generation: 3, Engine: "Grype", ProductType: "Shops", Cluster: "prod",
 		Receiver: announce.ReceiverRef{Type: export.TypeDefectDojo, Namespace: operatorNamespace, SecretName: "s", SecretKey: "address"},
 	}
+	r.ClusterName = "another"
 	got := r.settings(scanner, one)
 	if got.IsCovered != nil || got.Receiver != want.Receiver || got.Cluster != want.Cluster || got.ProductType != want.ProductType || got.UID != want.UID || got.Engine != want.Engine {
 		t.Errorf("settings %+v, want %+v", got, want)
+	}
+	one.DefectDojo.Engagement = ""
+	if got := r.settings(scanner, one).Cluster; got != "another" {
+		t.Errorf("the cluster is %q without an engagement, want the configuration's clusterName", got)
 	}
 }

@@ -64,7 +64,7 @@ func (s *scannerScope) setExports() {
 		}
 		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
 	case pending > 0:
-		condition.Reason, condition.Message = v1alpha1.ReasonExportPending, announce.Pluralize(pending, "workload")+" with findings that wait to be sent"
+		condition.Reason, condition.Message = v1alpha1.ReasonExportPending, announce.Pluralize(pending, "workload")+" with findings or SBOMs that wait to be sent"
 	}
 	meta.SetStatusCondition(&status.Conditions, condition)
 }

@@ -19,6 +19,7 @@ const (
 )
 
 // ScanSettings define what to scan, and with which engine.
+// +kubebuilder:validation:XValidation:rule="!has(self.exports) || !has(self.backend) || !has(self.backend.type) || self.backend.type != 'Clair' || !self.exports.exists(e, has(e.dependencyTrack))",message="exports[].dependencyTrack needs backend.type Grype: Clair makes no SBOMs"
 type ScanSettings struct {
 	// backend is the engine that finds vulnerabilities. Unset: Grype.
 	// +kubebuilder:default={type: Grype}
@@ -45,7 +46,7 @@ type ScanSettings struct {
 	// +optional
 	ExternalReports ExternalReports `json:"externalReports,omitzero"`
 
-	// exports send the current findings of each workload to other tools. Each export is independent of the others, and of notifications.
+	// exports send what each workload has now to other tools: its findings, or the SBOMs of its containers. Each export is independent of the others, and of notifications.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=4
@@ -605,8 +606,8 @@ const (
 	EmailWithoutTLS  EmailTLS = "None"
 )
 
-// Export is a tool that gets the current findings of each workload.
-// +kubebuilder:validation:XValidation:rule="has(self.defectDojo)",message="an export needs defectDojo"
+// Export is a tool that gets what each workload has now.
+// +kubebuilder:validation:XValidation:rule="has(self.defectDojo) != has(self.dependencyTrack)",message="an export needs exactly one of defectDojo, dependencyTrack"
 type Export struct {
 	// name identifies the export within the Scanner. The operator records under this name what the tool has: under another name, everything is
 	// sent again.
@@ -619,6 +620,11 @@ type Export struct {
 	// defectDojo sends findings to a DefectDojo.
 	// +optional
 	DefectDojo *DefectDojoExport `json:"defectDojo,omitempty"`
+
+	// dependencyTrack sends SBOMs to a Dependency-Track. It needs the engine Grype, and cyclonedx-json in grype.catalog.additionalFormats of the
+	// operator's configuration.
+	// +optional
+	DependencyTrack *DependencyTrackExport `json:"dependencyTrack,omitempty"`
 }
 
 // DefectDojoExport sends the findings of each workload to a test of its own: the product is the namespace, the engagement the cluster.
@@ -629,11 +635,11 @@ type DefectDojoExport struct {
 	SecretRef SecretReference `json:"secretRef,omitzero"`
 
 	// engagement is the name of the engagement in each product, such as the name of this cluster. Each cluster needs another one: an import closes
-	// the findings of the same workload that it does not have.
+	// the findings of the same workload that it does not have. Unset: clusterName of the operator's configuration.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not have control characters"
-	// +required
+	// +optional
 	Engagement string `json:"engagement,omitempty"`
 
 	// productType is the product type of a product that does not exist yet. A product that exists must have this type.
@@ -643,6 +649,23 @@ type DefectDojoExport struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not have control characters"
 	// +optional
 	ProductType string `json:"productType,omitempty"`
+}
+
+// DependencyTrackExport sends the SBOM of each container to a project of its own: namespace/kind/workload/container.
+type DependencyTrackExport struct {
+	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its key "address" holds the https URL of
+	// Dependency-Track's API server, whose host the administrator allows. Its key "token" holds an API key of a team with the permissions BOM_UPLOAD
+	// and PROJECT_CREATION_UPLOAD. The notifier needs permission to read this one Secret.
+	// +required
+	SecretRef SecretReference `json:"secretRef,omitzero"`
+
+	// projectVersion is the version of each project, such as the name of this cluster. Each cluster needs another one: an upload replaces the SBOM
+	// of the same container. Unset: clusterName of the operator's configuration.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^[:cntrl:][:space:]]+$')",message="must not have spaces or control characters"
+	// +optional
+	ProjectVersion string `json:"projectVersion,omitempty"`
 }
 
 // SecretKeyReference names one key of a Secret in the same namespace.
@@ -800,16 +823,17 @@ type ExportStatus struct {
 	// name of the export.
 	// +required
 	Name string `json:"name,omitempty"`
-	// lastSuccessTime is when the tool last accepted findings.
+	// lastSuccessTime is when the tool last accepted findings or an SBOM.
 	// +optional
 	LastSuccessTime *metav1.Time `json:"lastSuccessTime,omitempty"`
-	// workloads is the number of workloads whose present findings the tool has.
+	// workloads is the number of workloads whose present findings or SBOMs the tool has.
 	// +optional
 	Workloads int32 `json:"workloads,omitempty"`
-	// pending is the number of workloads whose findings wait to be sent.
+	// pending is the number of workloads whose findings or SBOMs wait to be sent.
 	// +optional
 	Pending int32 `json:"pending,omitempty"`
-	// waiting is the number of workloads with an image that has no result yet. The tool keeps what it has of them.
+	// waiting is the number of workloads with an image that has no result yet, or no SBOM that the tool accepts. The tool keeps what it has of that
+	// image's container; a DefectDojo, of the workload.
 	// +optional
 	Waiting int32 `json:"waiting,omitempty"`
 	// lastError is the last error, from the tool or the notifier. Empty after a success.

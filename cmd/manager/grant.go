@@ -28,7 +28,7 @@ var secretCommands = map[string][]string{
 	forNotifier: {
 		"create secret generic %s --from-literal=url=https://hooks.slack.com/services/…   # a Slack webhook",
 		"create secret generic %s --from-literal=token=xoxb-…                             # a Slack app",
-		"create secret generic %s --from-literal=address=https://… --from-literal=token=… # a webhook, or DefectDojo",
+		"create secret generic %s --from-literal=address=https://… --from-literal=token=… # a webhook, DefectDojo, or Dependency-Track",
 	},
 	forManager: {
 		`create secret generic %s --from-literal=key="$key"                               # Clair's pre-shared key`,
