@@ -43,7 +43,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "scanner_operator_deliveries_total", Help: "Attempts to deliver a message to a receiver, by result and reason (docs/use/troubleshooting.md).",
 		}, []string{"result", "reason"}),
 		exports: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "scanner_operator_exports_total", Help: "Attempts to send the findings of a workload to another tool, by result and reason (docs/integrate/exports-tools.md).",
+			Name: "scanner_operator_exports_total", Help: "Attempts to send the findings or an SBOM of a workload to another tool, by result and reason (docs/integrate/exports-tools.md).",
 		}, []string{"result", "reason"}),
 		scanners: map[types.NamespacedName][]prometheus.Metric{},
 		images:   imageMetrics{ofScanner: map[types.NamespacedName]scannerImages{}},

@@ -86,7 +86,7 @@ func (s *Server) export(ctx context.Context, r export.Request, epoch int64) anno
 	return s.attempt(ctx, epoch, attempt{
 		receiver: ref, caller: strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, r.Scanner}, "\x00"),
 		post: func(ctx context.Context, to receiver.Address) announce.Outcome {
-			// DefectDojo before version 2.52 creates a product twice for two imports at once
+			// Some versions of DefectDojo create a product twice for two imports at once
 			// (https://github.com/DefectDojo/django-DefectDojo/issues/11154).
 			release := s.exports.take(to.Key())
 			if release == nil {
