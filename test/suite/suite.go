@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func (s Suite) Run(m *testing.M) int {
 		}
 	}
 	if code != 0 {
-		env.Diagnose(ctx)
+		diagnose(ctx, env)
 	}
 	if Keep() {
 		return code
@@ -74,6 +75,13 @@ func (s Suite) Run(m *testing.M) int {
 		return s.fail("removing everything", err)
 	}
 	return code
+}
+
+var diagnosed sync.Once
+
+// diagnose prints the state of the environment, once. The state at the first failure is what explains it.
+func diagnose(ctx context.Context, env *scenario.Environment) {
+	diagnosed.Do(func() { env.Diagnose(ctx) })
 }
 
 func (s Suite) fail(during string, err error) (code int) {
@@ -92,7 +100,7 @@ func (s Suite) connect(ctx context.Context) (*scenario.Environment, error) {
 }
 
 // Namespace creates a namespace for a test and deletes it afterwards. Its name is new each time, so that messages and scans of an earlier
-// run do not count.
+// run do not count. The first failed test prints the state of the environment.
 func Namespace(t *testing.T, env *scenario.Environment, prefix string) string {
 	t.Helper()
 	name := prefix + "-" + rand.String(5)
@@ -100,10 +108,13 @@ func Namespace(t *testing.T, env *scenario.Environment, prefix string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		// The test's context has ended.
+		if t.Failed() {
+			diagnose(context.Background(), env)
+		}
 		if Keep() {
 			return
 		}
-		// The test's context has ended.
 		if _, err := env.Kubectl(context.Background(), "delete", "namespace", name, "--wait=false", "--ignore-not-found"); err != nil {
 			t.Errorf("removing namespace %s: %v", name, err)
 		}
