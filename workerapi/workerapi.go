@@ -237,6 +237,8 @@ type LeaseRequest struct {
 	Max int `json:"max"`
 	// WaitSeconds is how long the server may wait for work before it answers with none, 0 to 60.
 	WaitSeconds int `json:"waitSeconds"`
+	// Held are the IDs of the leases that the worker has in progress. All other leases of its Job return to the queue: their answers were lost.
+	Held []string `json:"held,omitempty"`
 }
 
 // LeaseResponse assigns images to a match worker.

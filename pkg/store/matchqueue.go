@@ -45,9 +45,19 @@ func (s *Store) DataVersion(ctx context.Context, engine string) (v DataVersion, 
 	return v, err
 }
 
-// ReturnLeases ends all leases that a holder has of an engine, as if they had never been given.
-func (s *Store) ReturnLeases(ctx context.Context, engine, holder string) error {
-	return s.exec(ctx, "return leases of "+engine, `DELETE FROM leases WHERE engine = ? AND holder = ?`, engine, holder)
+// ReturnLeases ends all leases that a holder has of an engine, except those with the given IDs, as if they had never been given. If there
+// are none, it only reads.
+func (s *Store) ReturnLeases(ctx context.Context, engine, holder string, except ...string) error {
+	where, args := ` FROM leases WHERE engine = ? AND holder = ?`, []any{engine, holder}
+	for _, id := range except {
+		where, args = where+` AND id <> ?`, append(args, id)
+	}
+	action := "return leases of " + engine
+	var has bool
+	if err := s.queryRow(ctx, action, `SELECT EXISTS (SELECT 1`+where+`)`, args...).Scan(&has); err != nil || !has {
+		return err
+	}
+	return s.exec(ctx, action, `DELETE`+where, args...)
 }
 
 // Lease returns a lease that the holder has at that time, or ErrLeaseEnded.

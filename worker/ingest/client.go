@@ -28,8 +28,11 @@ import (
 // the manager with a change of leader, and shorter than anyone would wait for the result.
 const Deadline = 10 * time.Minute
 
-// attemptTimeout bounds one request, including long polls and large uploads.
-const attemptTimeout = 5 * time.Minute
+// Bounds of one request: attemptTimeout includes large uploads, and shortTimeout long polls, which take at most a minute.
+const (
+	attemptTimeout = 5 * time.Minute
+	shortTimeout   = 90 * time.Second
+)
 
 // silence is how long a connection may be silent before a ping, and how long the answer to the ping may take. If the server's node is gone,
 // nothing ends its connections, and a long poll would otherwise wait for attemptTimeout.
@@ -95,6 +98,7 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 		return err
 	}
 	post := callWithBytes(http.MethodPost, path, workerapi.ContentTypeJSON, body)
+	post.short = true
 	if out != nil {
 		post.read = func(answer io.Reader) error {
 			return json.NewDecoder(io.LimitReader(answer, workerapi.MaxJSONBytes)).Decode(out)
@@ -182,6 +186,8 @@ type call struct {
 	size                              int64
 	// large holds the body back until the server asks for it. A server can refuse such a body unread.
 	large bool
+	// short means that the request takes no longer than shortTimeout.
+	short bool
 	// open returns the body from its start; nil if there is none.
 	open func() (io.ReadCloser, error)
 	// read receives the answer's body; nil if the body is ignored.
@@ -196,6 +202,11 @@ func callWithBytes(method, path, contentType string, body []byte) call {
 
 // attempt sends the request once.
 func (c *Client) attempt(ctx context.Context, call call) error {
+	if call.short {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, shortTimeout)
+		defer cancel()
+	}
 	request, err := c.request(ctx, call)
 	if err != nil {
 		return err

@@ -32,6 +32,8 @@ const abandonAfter = 10 * time.Second
 
 // outcome is the result of the work on one lease.
 type outcome struct {
+	// lease is the ID of the lease.
+	lease string
 	// unreadable means that the database failed.
 	unreadable bool
 	// abandoned means that the match did not end. It continues to run and to use the database.
@@ -40,7 +42,7 @@ type outcome struct {
 
 // drain waits for the outcomes of all leases in progress.
 func (w *Worker) drain() {
-	for w.running > 0 {
+	for len(w.running) > 0 {
 		w.recordOutcome(<-w.ended)
 	}
 }
@@ -58,7 +60,7 @@ func (w *Worker) collectOutcomes() {
 }
 
 func (w *Worker) recordOutcome(o outcome) {
-	w.running--
+	delete(w.running, o.lease)
 	w.lastBusy = w.config.Clock.Now()
 	w.recheck = w.recheck || o.unreadable
 	w.stuck = w.stuck || o.abandoned
@@ -77,6 +79,7 @@ func (w *Worker) withGrace(ctx context.Context) (context.Context, func()) {
 // processLease ends one lease with a report or a failure.
 func (w *Worker) processLease(ctx context.Context, db *database.DB, lease workerapi.Lease) (o outcome) {
 	log := w.config.Log.With("image", lease.Image, "lease", lease.ID)
+	o.lease = lease.ID
 	// Each step needs the one before, so the first error is the one that is reported.
 	start := w.config.Clock.Now()
 	report, abandoned, err := w.match(ctx, db, lease)

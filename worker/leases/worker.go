@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,8 +79,8 @@ type Worker struct {
 	lastBusy time.Time
 	// recheck means that a query has failed since the database was last checked.
 	recheck bool
-	// running counts the leases in progress. Their outcomes arrive at ended.
-	running int
+	// running holds the IDs of the leases in progress. Their outcomes arrive at ended.
+	running map[string]bool
 	ended   chan outcome
 	// stuck means that a match was abandoned.
 	stuck bool
@@ -88,8 +90,8 @@ type Worker struct {
 func New(config Config, server Server, databases Databases) *Worker {
 	return &Worker{
 		config: config, server: server, databases: databases,
-		limits: limits{sent: workerapi.MaxReportBytes, content: workerapi.MaxReportContentBytes},
-		ended:  make(chan outcome, config.Parallel),
+		limits:  limits{sent: workerapi.MaxReportBytes, content: workerapi.MaxReportContentBytes},
+		running: map[string]bool{}, ended: make(chan outcome, config.Parallel),
 	}
 }
 
@@ -147,19 +149,19 @@ func (w *Worker) round(ctx, matching context.Context) error {
 	if db == nil {
 		return w.awaitDatabase(ctx)
 	}
-	if w.running == w.config.Parallel {
+	if len(w.running) == w.config.Parallel {
 		w.recordOutcome(<-w.ended)
 		return nil
 	}
-	leases, err := w.lease(ctx, db, w.config.Parallel-w.running)
+	leases, err := w.lease(ctx, db, w.config.Parallel-len(w.running))
 	if err != nil {
 		return err
 	}
 	for _, lease := range leases {
-		w.running++
+		w.running[lease.ID] = true
 		go func() { w.ended <- w.processLease(matching, db, lease) }()
 	}
-	if w.running == 0 {
+	if len(w.running) == 0 {
 		// The server had no work while it waited, or wants a newer database first.
 		return w.checkIdle()
 	}
@@ -240,6 +242,7 @@ func (w *Worker) lease(ctx context.Context, db *database.DB, most int) ([]worker
 		Built:       db.Built,
 		Max:         min(most, 100),
 		WaitSeconds: int(min(longPoll, w.config.IdleTimeout) / time.Second),
+		Held:        slices.Sorted(maps.Keys(w.running)),
 	}
 	var response workerapi.LeaseResponse
 	asked := w.config.Clock.Now()

@@ -499,14 +499,20 @@ func TestSlowMatchIsEnded(t *testing.T) {
 }
 
 // TestLeasesNoMoreThanItMatches checks that a worker leases only what it can match at once, so that waiting images can be assigned to
-// other namespaces first.
+// other namespaces first. It also checks that the worker says which leases it has in progress, since the server takes back all others.
 func TestLeasesNoMoreThanItMatches(t *testing.T) {
 	b := newBench(t)
 	for i := range 5 {
 		b.server.AddLease(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
 	}
 	leased, most := 0, 0
-	b.server.OnLeases = func(n int) { leased += n; most = max(most, leased-len(b.server.Reports)) }
+	b.server.OnLeases = func(n int, held []string) {
+		if inProgress := leased - len(b.server.Reports); len(held) < inProgress {
+			t.Errorf("the worker holds %q, want all %d leases in progress", held, inProgress)
+		}
+		leased += n
+		most = max(most, leased-len(b.server.Reports))
+	}
 	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}

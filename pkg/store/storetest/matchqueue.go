@@ -76,7 +76,12 @@ func (on suite) testReturnLeases(t *testing.T) {
 	must(t, f.ReturnLeases(t.Context(), clair, "manager"))
 	equal(t, "lent by this engine still", len(lent("manager", 9)), 0)
 	must(t, f.ReturnLeases(t.Context(), grype, "manager"))
-	equal(t, "lent again", len(lent("manager", 9)), 2)
+	again := lent("manager", 9)
+	equal(t, "lent again", len(again), 2)
+	must(t, f.ReturnLeases(t.Context(), grype, "manager", again[0].ID, "unknown"))
+	more := lent("manager", 9)
+	equal(t, "lent a third time", len(more), 1)
+	equal(t, "returned", more[0].PlatformDigest, again[1].PlatformDigest)
 	got[store.Lease](t)(f.Lease(t.Context(), kept[0].ID, "other", f.clock.Now()))
 }
 

@@ -465,14 +465,16 @@ func (a *ingestAPI) setUsed() {
 	}))
 }
 
-// requestLeases requests leases for a match worker with the database of noon.
-func (w *worker) requestLeases() workerapi.LeaseResponse { return w.requestLeasesWith(noon) }
+// requestLeases requests leases for a match worker with the database of noon, which holds the given leases.
+func (w *worker) requestLeases(held ...string) workerapi.LeaseResponse {
+	return w.requestLeasesWith(noon, held...)
+}
 
 // requestLeasesWith requests leases for a match worker with the given build of the database.
-func (w *worker) requestLeasesWith(built time.Time) workerapi.LeaseResponse {
+func (w *worker) requestLeasesWith(built time.Time, held ...string) workerapi.LeaseResponse {
 	w.api.t.Helper()
 	var response workerapi.LeaseResponse
-	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: built, Max: 10}, &response), http.StatusOK, "")
+	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: built, Max: 10, Held: held}, &response), http.StatusOK, "")
 	return response
 }
 

@@ -52,6 +52,13 @@ func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Jo
 	if err := i.decode(w, r, &request); err != nil {
 		return err
 	}
+	if len(request.Held) > maxLeases {
+		return refuse(http.StatusUnprocessableEntity, "held: at most %d", maxLeases)
+	}
+	// The manager may have ended after it gave a lease and before the answer arrived.
+	if err := i.Store.ReturnLeases(r.Context(), grype.Engine, job.UID, request.Held...); err != nil {
+		return err
+	}
 	limit := min(max(request.Max, 1), maxLeases)
 	wait := min(time.Duration(max(request.WaitSeconds, 0))*time.Second, maxWait)
 	deadline := i.Clock.Now().Add(wait)

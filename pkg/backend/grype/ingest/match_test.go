@@ -76,6 +76,22 @@ func TestLeasesOfOthers(t *testing.T) {
 	}
 }
 
+// TestLostAnswer: a lease whose answer did not reach the worker returns to the queue with the worker's next request.
+func TestLostAnswer(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.leasable()
+	w := a.job(store.JobMatch, "match")
+	lost := w.requestLeases().Leases
+	again := w.requestLeases().Leases
+	if len(lost) != 1 || len(again) != 1 || lost[0].ID == again[0].ID || lost[0].Image != again[0].Image {
+		t.Fatalf("leased %+v and then %+v, want the same image again", lost, again)
+	}
+	if more := w.requestLeases(again[0].ID).Leases; len(more) != 0 {
+		t.Errorf("the image is lent again although the worker holds its lease: %+v", more)
+	}
+	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon, Held: make([]string, maxLeases+1)}, nil), http.StatusUnprocessableEntity, "held")
+}
+
 // TestReportsThatAreRefused: after a refused report the lease continues, so that the worker can send a correct one.
 func TestReportsThatAreRefused(t *testing.T) {
 	whole := reportBody(t, aReport)
