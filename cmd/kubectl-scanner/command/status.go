@@ -29,6 +29,7 @@ type scannerState struct {
 	Findings          v1alpha1.FindingCounts      `json:"findings"`
 	VulnerabilityData *v1alpha1.VulnerabilityData `json:"vulnerabilityData,omitempty"`
 	Receivers         []v1alpha1.ReceiverStatus   `json:"receivers"`
+	Exports           []v1alpha1.ExportStatus     `json:"exports"`
 	Conditions        []metav1.Condition          `json:"conditions"`
 }
 
@@ -116,7 +117,8 @@ func stateOf(kind v1alpha1.ScannerKind, o client.Object, settings *v1alpha1.Scan
 	return scannerState{
 		Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Engine: settings.Backend.Type, Suspended: settings.Suspend != nil && *settings.Suspend,
 		Images: status.Images, Findings: status.Findings, VulnerabilityData: status.VulnerabilityData,
-		Receivers: append([]v1alpha1.ReceiverStatus{}, status.Receivers...), Conditions: append([]metav1.Condition{}, status.Conditions...),
+		Receivers: append([]v1alpha1.ReceiverStatus{}, status.Receivers...), Exports: append([]v1alpha1.ExportStatus{}, status.Exports...),
+		Conditions: append([]metav1.Condition{}, status.Conditions...),
 	}
 }
 
