@@ -237,8 +237,8 @@ explore: ## Other random histories of findings and messages than "make test" dra
 	go test ./pkg/announce ./pkg/store -timeout 0 -run '$(HISTORIES)' -rapid.seed=$(or $(SEED),0) -rapid.checks=$(or $(CHECKS),1000)
 
 .PHONY: fuzz
-fuzz: ## Random input for each parser of foreign bytes, FUZZTIME=1m (or 100000x) for each of the fuzz targets; ONLY=pkg/image selects, SHARD=2/4 the second of four parts, PARALLEL sets the processes
-	@FUZZTIME=$(FUZZTIME) ONLY='$(ONLY)' SHARD=$(SHARD) PARALLEL=$(PARALLEL) hack/fuzz.sh run
+fuzz: ## Random input for each parser of foreign bytes, FUZZTIME=1m (or 100000x, MAXTIME=3m at most) for each of the fuzz targets; ONLY=pkg/image selects, SHARD=2/4 the second of four parts, PARALLEL sets the processes
+	@FUZZTIME=$(FUZZTIME) MAXTIME=$(MAXTIME) ONLY='$(ONLY)' SHARD=$(SHARD) PARALLEL=$(PARALLEL) hack/fuzz.sh run
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; STORE=postgres or mariadb, there with two managers; SUSPEND=1 suspends the leader instead; KILLS=20 is quick, SEED repeats
