@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
 
 	"github.com/containerd/platforms"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -37,9 +39,17 @@ type order struct {
 	os        string
 }
 
+// maxVersion is above the versions of all architectures. containerd lists each version below that of a node, and the user who creates an ImageScan
+// decides about a number that would take all memory.
+const maxVersion = 99
+
 func orderOf(node v1.Platform) order {
 	o := order{os: node.OS}
-	o.preferred = platforms.Only(o.spec(node))
+	if version, err := strconv.Atoi(strings.TrimPrefix(node.Variant, "v")); err == nil && version > maxVersion {
+		o.preferred = platforms.OnlyStrict(o.spec(node))
+	} else {
+		o.preferred = platforms.Only(o.spec(node))
+	}
 	return o
 }
 
