@@ -245,7 +245,7 @@ func imageScanOf(s *v1alpha1.ImageScan) restv1.ImageScan {
 		Namespace: s.Namespace, Name: s.Name, Scanner: ownerOf(s), Digest: s.Spec.Digest, Platform: s.Spec.Platform,
 		PlatformDigest: status.PlatformDigest, References: s.Spec.References, Engine: string(status.Engine), Phase: phaseOf(s),
 		Workloads: status.Workloads, WorkloadCount: int(status.WorkloadCount), Attempts: int(status.Attempts),
-		NotCovered: status.NotCovered, Conditions: conditionsOf(status.Conditions),
+		NotCovered: status.NotCovered, SBOM: sbomOriginOf(status.SBOM), Conditions: conditionsOf(status.Conditions),
 	}
 	if status.Findings != nil {
 		counts := countsOf(*status.Findings)

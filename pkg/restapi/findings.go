@@ -40,7 +40,7 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 		Report: reportOf(&found, page.Report), Items: []restv1.Finding{}, Total: page.Total,
 	}
 	if answer.Report.Engine = engineNameOf(found.Engine); answer.Report.Engine != found.Engine {
-		answer.Report.NotCovered = nil // that is what the engine does not cover
+		answer.Report.NotCovered, answer.Report.SBOM = nil, nil // these are the engine's
 	}
 	for _, f := range page.Findings {
 		answer.Items = append(answer.Items, findingOf(f))
@@ -121,6 +121,7 @@ func reportOf(found *result, state store.ReportState) restv1.Report {
 	return restv1.Report{
 		Engine: found.Engine, DataVersion: state.DataVersion, MatchTime: state.MatchedAt.UTC(), Current: state.Current,
 		Distro: state.Distro, Phase: phaseOf(found.scan), NotCovered: found.scan.Status.NotCovered,
+		SBOM: sbomOriginOf(found.scan.Status.SBOM),
 	}
 }
 

@@ -501,6 +501,44 @@ func TestSBOMFormats(t *testing.T) {
 	w.requireNoDownloads()
 }
 
+// TestSBOMOrigin: an image and its findings say where the list of packages comes from. A report of another tool has a list of its own.
+func TestSBOMOrigin(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "default")
+	for name, origin := range map[string]*v1alpha1.SBOMOrigin{
+		"attested":  {Source: v1alpha1.SBOMFromAttestation, Signer: "key sha256:4f9c2e0d8a1b7c35"},
+		"cataloged": {Source: v1alpha1.SBOMFromImage, Message: "no SBOM is attached"},
+		"plain":     nil,
+	} {
+		scan := w.createScanned(scanner, name)
+		scan.Status.Phase, scan.Status.SBOM = v1alpha1.PhaseScanned, origin
+		w.must(w.cluster.Status().Update(t.Context(), scan))
+	}
+	w.requireStatus(w.put(reportPath("shop", "attested", "ci"), anyone, reportText(-10, "CVE-2026-0001")), http.StatusCreated)
+	api := w.clientFor(anyone)
+	for name, want := range map[string]*restv1.SBOMOrigin{
+		"attested":  {Source: restv1.SBOMFromAttestation, Signer: "key sha256:4f9c2e0d8a1b7c35"},
+		"cataloged": {Source: restv1.SBOMFromImage, Message: "no SBOM is attached"},
+		"plain":     nil,
+	} {
+		scan, err := api.GetImageScanWithResponse(t.Context(), "shop", name)
+		w.must(err)
+		if diff := cmp.Diff(want, scan.JSON200.SBOM); diff != "" {
+			t.Errorf("the image %s (-want +got):\n%s", name, diff)
+		}
+		findings, err := api.ListFindingsWithResponse(t.Context(), "shop", name, &restv1.ListFindingsParams{})
+		w.must(err)
+		if diff := cmp.Diff(want, findings.JSON200.Report.SBOM); diff != "" {
+			t.Errorf("the findings of %s (-want +got):\n%s", name, diff)
+		}
+	}
+	findings, err := api.ListFindingsWithResponse(t.Context(), "shop", "attested", &restv1.ListFindingsParams{Source: ptr.To("ci")})
+	w.must(err)
+	if origin := findings.JSON200.Report.SBOM; origin != nil {
+		t.Errorf("the report of another tool has the origin %+v of the engine's list", origin)
+	}
+}
+
 // TestAcceptedSBOMFormat: the format follows from an Accept header by quality and precision.
 func TestAcceptedSBOMFormat(t *testing.T) {
 	for accept, want := range map[string]restv1.SBOMFormat{

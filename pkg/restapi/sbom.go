@@ -199,3 +199,11 @@ func (a operations) sbomFormatsOf(ctx context.Context, scan *v1alpha1.ImageScan)
 	}
 	return formats, nil
 }
+
+// sbomOriginOf returns where the list of packages comes from; nil if the ImageScan does not say that.
+func sbomOriginOf(origin *v1alpha1.SBOMOrigin) *restv1.SBOMOrigin {
+	if origin == nil {
+		return nil
+	}
+	return &restv1.SBOMOrigin{Source: restv1.SBOMSource(origin.Source), Signer: origin.Signer, Message: origin.Message}
+}

@@ -384,6 +384,7 @@ export type ImageScan = {
   platformDigest?: string;
   /** Some of the references with which pods name the image. */
   references?: Array<string>;
+  sbom?: SBOMOrigin;
   /** The formats in which there is an SBOM. Only in the response for one image; omitted if there is none. */
   sbomFormats?: Array<SBOMFormat>;
   scanTime?: string;
@@ -618,6 +619,8 @@ export type Report = {
   matchTime: string;
   notCovered?: Ecosystems;
   phase: Phase;
+  /** Where the list of packages comes from. Omitted for a report of another tool. */
+  sbom?: SBOMOrigin;
 };
 
 export type RepositoryActions = {
@@ -696,6 +699,18 @@ export type RunningWorkloadList = {
 
 /** The format of an SBOM, by Syft's names. CycloneDX 1.6 and SPDX 2.3. */
 export type SBOMFormat = 'syft-json' | 'cyclonedx-json' | 'spdx-json';
+
+/** Where the list of packages comes from. Omitted for an image whose content was cataloged without any SBOM to prefer. */
+export type SBOMOrigin = {
+  /** Why the image was cataloged although an attested SBOM is preferred. Omitted for another source. */
+  message?: string;
+  /** Who signed the attested SBOM: identity and issuer in the certificate, or the digest of the key. Omitted for another source. */
+  signer?: string;
+  source: SBOMSource;
+};
+
+/** Attestation: the publisher attached a signed SBOM to the image, and the list of packages is the publisher's claim. Image: the operator cataloged the image's content. */
+export type SBOMSource = 'Attestation' | 'Image';
 
 /** How a report has changed the findings of its source. */
 export type SavedReport = {

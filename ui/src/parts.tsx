@@ -1,7 +1,7 @@
 // The parts that pages are made of.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { Condition, Coverage as CoverageOf, Exception, FindingCounts, ImageCounts, NotCovered as NotCoveredCounts, Phase, Severity } from './api.gen';
+import type { Condition, Coverage as CoverageOf, Exception, FindingCounts, ImageCounts, NotCovered as NotCoveredCounts, Phase, SBOMOrigin, Severity } from './api.gen';
 import type { ApiError, Loaded } from './api';
 import { age, count, countsOf, date, number, visible, webAddress } from './format';
 import { href, queryOf, setQuery } from './router';
@@ -175,6 +175,14 @@ export const yesOrNo = (yes: string, no: string): Choice[] => [{ value: '', labe
 // Facts is a short list of names and values. Facts without a value are left out.
 export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
   return <dl class="facts">{facts.filter(([, value]) => value !== undefined && value !== '' && value !== false).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+}
+
+// ListOrigin says where the list of packages comes from. Signers and messages are texts of others.
+export function ListOrigin({ origin }: { origin: SBOMOrigin }) {
+  switch (origin.source) {
+    case 'Attestation': return <>the publisher's claim, signed by <Foreign text={origin.signer ?? ''} /></>;
+    case 'Image': return <>cataloged, since no attested SBOM is accepted: <Foreign text={origin.message ?? ''} /></>;
+  }
 }
 
 // gapsOf says in words what a response knows nothing about, or nothing if it is complete.

@@ -265,6 +265,24 @@ func (e SBOMFormat) Valid() bool {
 	}
 }
 
+// Defines values for SBOMSource.
+const (
+	SBOMFromAttestation SBOMSource = "Attestation"
+	SBOMFromImage       SBOMSource = "Image"
+)
+
+// Valid indicates whether the value is a known member of the SBOMSource enum.
+func (e SBOMSource) Valid() bool {
+	switch e {
+	case SBOMFromAttestation:
+		return true
+	case SBOMFromImage:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ScannerKind.
 const (
 	KindClusterScanner ScannerKind = "ClusterScanner"
@@ -851,7 +869,8 @@ type ImageScan struct {
 	PlatformDigest string `json:"platformDigest,omitempty,omitzero"`
 
 	// References Some of the references with which pods name the image.
-	References []string `json:"references,omitempty,omitzero"`
+	References []string    `json:"references,omitempty,omitzero"`
+	SBOM       *SBOMOrigin `json:"sbom,omitempty"`
 
 	// SBOMFormats The formats in which there is an SBOM. Only in the response for one image; omitted if there is none.
 	SBOMFormats []SBOMFormat `json:"sbomFormats,omitempty,omitzero"`
@@ -1209,6 +1228,9 @@ type Report struct {
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
 	Phase Phase `json:"phase"`
+
+	// SBOM Where the list of packages comes from. Omitted for a report of another tool.
+	SBOM *SBOMOrigin `json:"sbom,omitempty"`
 }
 
 // RepositoryActions defines model for RepositoryActions.
@@ -1315,6 +1337,23 @@ type RunningWorkloadList struct {
 
 // SBOMFormat The format of an SBOM, by Syft's names. CycloneDX 1.6 and SPDX 2.3.
 type SBOMFormat string
+
+// SBOMOrigin Where the list of packages comes from. Omitted for an image whose content was cataloged without any SBOM to prefer.
+type SBOMOrigin struct {
+	// Message Why the image was cataloged although an attested SBOM is preferred. Omitted for another source.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Signer Who signed the attested SBOM: identity and issuer in the certificate, or the digest of the key. Omitted for another source.
+	Signer string `json:"signer,omitempty,omitzero"`
+
+	// Source Attestation: the publisher attached a signed SBOM to the image, and the list of packages is the publisher's claim. Image: the
+	// operator cataloged the image's content.
+	Source SBOMSource `json:"source"`
+}
+
+// SBOMSource Attestation: the publisher attached a signed SBOM to the image, and the list of packages is the publisher's claim. Image: the
+// operator cataloged the image's content.
+type SBOMSource string
 
 // SavedReport How a report has changed the findings of its source.
 type SavedReport struct {

@@ -471,6 +471,9 @@ func (f *fixture) scanned(scanner *v1alpha1.Scanner, name string, workloads []st
 				s.Status.Findings.KnownExploited++
 			}
 		}
+		if name == "nginx" {
+			s.Status.SBOM = &v1alpha1.SBOMOrigin{Source: v1alpha1.SBOMFromAttestation, Signer: "key sha256:4f9c2e0d8a1b7c35"}
+		}
 	})
 	if f.err != nil {
 		return

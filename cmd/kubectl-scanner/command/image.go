@@ -278,10 +278,22 @@ func (r imageResult) writeHeader(out io.Writer) {
 	if scan.Status.Findings != nil {
 		line("Findings", countsText(*scan.Status.Findings))
 	}
+	line("Packages", listOrigin(scan.Status.SBOM))
 	if r.notKnown != "" {
 		line("Not known", r.notKnown)
 	}
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(out)
 	}
+}
+
+// listOrigin says where the list of packages comes from; nothing if the ImageScan does not.
+func listOrigin(origin *v1alpha1.SBOMOrigin) string {
+	switch {
+	case origin == nil:
+		return ""
+	case origin.Source == v1alpha1.SBOMFromAttestation:
+		return "the publisher's claim, signed by " + origin.Signer
+	}
+	return "cataloged, since no attested SBOM is accepted: " + origin.Message
 }

@@ -4,7 +4,7 @@ import { ApiError, remove, urlOf, useGet } from '../api';
 import type { ExternalReport, ImageScan, SBOMFormat } from '../api.gen';
 import { compare, packagesOf, useRead, type ListedFinding, type ListedPackage } from '../documents';
 import { count, date, repositoryOf, severities, shortDigest } from '../format';
-import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Failure, Foreign, Pages, PhaseMark, SeverityMark, Table, TextFilter, Time, Title, View } from '../parts';
+import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Failure, Foreign, ListOrigin, Pages, PhaseMark, SeverityMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, queryOf, usePlace } from '../router';
 import { Findings } from './image_findings';
 import { nameOf } from './images';
@@ -27,6 +27,7 @@ export function ImagePage() {
       ['Namespace', <a href={href('/images', {}, { namespace: image.namespace })}>{image.namespace}</a>], ['Platform', image.platform],
       ['Digest', <><code title={image.digest}>{shortDigest(image.digest)}</code> <Copy text={image.digest} what="the digest" /></>],
       ['Workloads', image.workloadCount > 0 ? <WorkloadLinks namespace={image.namespace} workloads={image.workloads ?? []} total={image.workloadCount} /> : 'none now'],
+      ['List of packages', image.sbom && <ListOrigin origin={image.sbom} />],
       ['Not analyzed', (image.notCovered ?? []).join(', ')], ['Next attempt', image.nextAttemptTime && date(image.nextAttemptTime)],
     ]} />
     {(image.phase === 'Failed' || image.conditions.some((c) => c.type === 'ReceiverNotAllowed')) && <Conditions conditions={image.conditions} />}

@@ -2,7 +2,7 @@
 import { urlOf, useGet, now } from '../api';
 import type { Finding, FindingList, ImageScan } from '../api.gen';
 import { date, percent, severities, visible } from '../format';
-import { Choose, CSV, Details, Exploited, Facts, Foreign, Pages, SeverityMark, Suppressed, Table, TextFilter, Time, View, WebLink, yesOrNo } from '../parts';
+import { Choose, CSV, Details, Exploited, Facts, Foreign, ListOrigin, Pages, SeverityMark, Suppressed, Table, TextFilter, Time, View, WebLink, yesOrNo } from '../parts';
 import { href, usePlace } from '../router';
 
 // pageSize keeps the page small enough for a slow computer.
@@ -63,9 +63,10 @@ function sinceChoices(given: string | null) {
 
 // ReportLine says how current the findings are.
 function ReportLine({ list }: { list: FindingList }) {
-  const { current, engine, matchTime, distro, phase } = list.report;
+  const { current, engine, matchTime, distro, phase, sbom } = list.report;
   return <p class={current && phase !== 'Failed' ? 'mute' : 'stale'}>Matched by {engine} <Time at={matchTime} />{distro && ` · ${distro}`}
-    {!current && ' · waits to be matched with newer vulnerability data'}{phase === 'Failed' && ' · the last attempt failed, and this is the result of an earlier one'}</p>;
+    {!current && ' · waits to be matched with newer vulnerability data'}{phase === 'Failed' && ' · the last attempt failed, and this is the result of an earlier one'}
+    {sbom && sbom.source !== 'Image' && <> · the list of packages is <ListOrigin origin={sbom} /></>}</p>;
 }
 
 const columns = [

@@ -30,6 +30,25 @@ test('without an SBOM, the packages with findings are listed, and the page says 
   await keeper.leave();
 });
 
+test('an image and its findings say whose claim the list of packages is', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  const address = await addressOf(keeper, 'depot', 'vulnerable-door');
+  // The fake engine has no attested SBOMs, so the answers of the API are changed on their way.
+  const sbom = { source: 'Attestation', signer: 'https://github.com/acme/shop/.github/workflows/release.yaml@refs/heads/main' };
+  await keeper.page.route((url) => url.pathname.includes('/imagescans/'), async (route) => {
+    const response = await route.fetch();
+    const json = await response.json();
+    if (json.report) json.report.sbom = sbom; else json.sbom = sbom;
+    await route.fulfill({ response, json });
+  });
+  await keeper.visit(address);
+  await keeper.page.getByText('Matched by').waitFor();
+  assert.match(await keeper.text('dl.facts'), /List of packages\s+the publisher's claim, signed by https:\/\/github\.com\/acme\/shop/);
+  assert.match(await keeper.text(), /Matched by [^\n]* · the list of packages is the publisher's claim, signed by https:\/\/github\.com\/acme\/shop/);
+  await keeper.page.screenshot({ path: `${fixture.output}/image-origin.png`, fullPage: true });
+  await keeper.leave();
+});
+
 test('comparing with another digest of the repository says what would end and what would come', async () => {
   const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
   const { items } = await keeper.json('/api/v1/namespaces/depot/imagescans');
