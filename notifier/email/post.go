@@ -53,12 +53,11 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	}
 	s := &session{poster: p, to: to, ref: *ref}
 	defer s.close()
-	for _, step := range []func(context.Context) *announce.Outcome{s.connect, s.startTLS, s.authenticate, s.envelope} {
-		if none := step(ctx); none != nil {
-			return *none
-		}
+	conn, none := s.connect(ctx)
+	if none != nil {
+		return *none
 	}
-	return s.data(body)
+	return s.deliver(conn, body)
 }
 
 // session is one connection to a mail server.
@@ -78,12 +77,12 @@ func (s *session) close() {
 	}
 }
 
-// connect waits for the server's greeting, and introduces the notifier.
-func (s *session) connect(ctx context.Context) *announce.Outcome {
+// connect returns a connection to the server, from which no more than maxAnswerBytes can be read.
+func (s *session) connect(ctx context.Context) (net.Conn, *announce.Outcome) {
 	dialer := &net.Dialer{Control: s.to.Target.Control}
 	conn, err := dialer.DialContext(ctx, "tcp", s.ref.HostPort())
 	if err != nil {
-		return s.poster.client.Failure(err, false)
+		return nil, s.poster.client.Failure(err, false)
 	}
 	s.conn = conn
 	if deadline, ok := ctx.Deadline(); ok {
@@ -93,10 +92,29 @@ func (s *session) connect(ctx context.Context) *announce.Outcome {
 	if s.ref.TLS == announce.MailImplicitTLS {
 		secured := tls.Client(conn, s.tls())
 		if err := secured.HandshakeContext(ctx); err != nil {
-			return s.poster.client.Failure(err, false)
+			return nil, s.poster.client.Failure(err, false)
 		}
 		conn = secured
 	}
+	return conn, nil
+}
+
+// deliver sends the message over a connection.
+func (s *session) deliver(conn net.Conn, body []byte) announce.Outcome {
+	if none := s.greet(conn); none != nil {
+		return *none
+	}
+	for _, step := range []func() *announce.Outcome{s.startTLS, s.authenticate, s.envelope} {
+		if none := step(); none != nil {
+			return *none
+		}
+	}
+	return s.data(body)
+}
+
+// greet waits for the server's greeting, and introduces the notifier.
+func (s *session) greet(conn net.Conn) *announce.Outcome {
+	var err error
 	if s.smtp, err = smtp.NewClient(conn, s.ref.Host()); err != nil {
 		return s.failed("the connection", err, "")
 	}
@@ -111,7 +129,7 @@ func (s *session) tls() *tls.Config {
 	return &tls.Config{RootCAs: s.poster.network.Roots, ServerName: s.ref.Host(), MinVersion: tls.VersionTLS12}
 }
 
-func (s *session) startTLS(context.Context) *announce.Outcome {
+func (s *session) startTLS() *announce.Outcome {
 	if s.ref.TLS != announce.MailStartTLS {
 		return nil
 	}
@@ -125,7 +143,7 @@ func (s *session) startTLS(context.Context) *announce.Outcome {
 	return nil
 }
 
-func (s *session) authenticate(context.Context) *announce.Outcome {
+func (s *session) authenticate() *announce.Outcome {
 	if s.to.Username == "" {
 		return nil
 	}
@@ -135,7 +153,12 @@ func (s *session) authenticate(context.Context) *announce.Outcome {
 		return refusal("the mail server offers none of the ways to authenticate that are supported (SCRAM-SHA-256, PLAIN, LOGIN); " +
 			"without authentication, remove secretRef")
 	}
-	if err := s.smtp.Auth(auth); err != nil {
+	if err := s.smtp.Auth(mechanism{auth}); err != nil {
+		for _, known := range []error{errUnencrypted, errChallenge} {
+			if errors.Is(err, known) {
+				return refusal(known.Error())
+			}
+		}
 		return s.failed("AUTH", err, "check the keys username and password of the Secret")
 	}
 	return nil
@@ -155,8 +178,39 @@ func authFor(offered []string, username, password, host string) smtp.Auth {
 	return nil
 }
 
+// mechanism is a way to authenticate. Its errors are errUnencrypted and errChallenge, which do not quote what the server has sent.
+type mechanism struct{ smtp.Auth }
+
+var (
+	errUnencrypted = errors.New("the mail server wants a password without TLS, to which none is sent: set tls: StartTLS or Implicit, or remove secretRef")
+	errChallenge   = errors.New("the mail server does not keep to the protocol of AUTH: ask its administrator")
+)
+
+// Start implements smtp.Auth.
+func (m mechanism) Start(server *smtp.ServerInfo) (name string, first []byte, err error) {
+	if name, first, err = m.Auth.Start(server); err != nil {
+		err = errUnencrypted
+	}
+	return name, first, err
+}
+
+// tooManyIterations matches the challenge of a server that asks for a million iterations or more (https://www.rfc-editor.org/rfc/rfc5802#section-5.1).
+// Servers ask for some thousands. Each costs time of the processor that no deadline ends.
+var tooManyIterations = regexp.MustCompile(`,i=[^,]{7}`)
+
+// Next implements smtp.Auth.
+func (m mechanism) Next(fromServer []byte, more bool) (answer []byte, err error) {
+	if tooManyIterations.Match(fromServer) {
+		return nil, errChallenge
+	}
+	if answer, err = m.Auth.Next(fromServer, more); err != nil {
+		err = errChallenge
+	}
+	return answer, err
+}
+
 // envelope names the sender and the recipients.
-func (s *session) envelope(context.Context) *announce.Outcome {
+func (s *session) envelope() *announce.Outcome {
 	// Addresses are of ASCII characters, and so needs no server to support others.
 	s.smtp.SkipSMTPUTF8(true)
 	if err := s.smtp.Mail("<" + s.ref.From + ">"); err != nil {

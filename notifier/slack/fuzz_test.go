@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/scanner-operator/scanner-operator/notifier/internal/outcometest"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
@@ -49,14 +49,8 @@ func FuzzAnswers(f *testing.F) {
 			t.Errorf("%d %q of a webhook is taken for %s", status, body, webhook.Result)
 		}
 		for _, o := range []announce.Outcome{app, webhook} {
-			if announce.StatusCodes[o.Result] == 0 || (o.Reason == "") != (o.Result == announce.Delivered) {
-				t.Errorf("%d %q: the outcome is %+v", status, body, o)
-			}
-			if len(o.Message) > announce.MaxMessageBytes || !utf8.ValidString(o.Message) || strings.ContainsFunc(o.Message, unicode.IsControl) || strings.ContainsAny(o.Message, "<>") {
-				t.Errorf("%d %q: the message is %q", status, body, o.Message)
-			}
-			if (o.Result == announce.RateLimited) != (o.RetryAfter != 0) || o.RetryAfter != 0 && (o.RetryAfter < time.Second || o.RetryAfter > time.Hour) {
-				t.Errorf("%d %q: %s with a wait of %s", status, body, o.Result, o.RetryAfter)
+			if err := outcometest.Check(o); err != nil || (o.Reason == "") != (o.Result == announce.Delivered) {
+				t.Errorf("%d %q becomes %+v: %v", status, body, o, err)
 			}
 		}
 	})
