@@ -44,6 +44,11 @@ func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Req
 	if none != nil {
 		return *none
 	}
+	return e.outcome(answer, r.Project.DefectDojo)
+}
+
+// outcome converts an answer.
+func (e *Exporter) outcome(answer receiver.Answer, p export.DefectDojoTest) announce.Outcome {
 	var imported struct {
 		TestID int    `json:"test_id"`
 		Detail string `json:"detail"`
@@ -62,7 +67,7 @@ func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Req
 				"(nginx: client_max_body_size) to %d MiB", e.client.Quote(answer.Status, ""), (answer.Sent+1023)/1024, export.MaxDocumentBytes>>20+1),
 		}
 	}
-	return e.client.Outcome(answer, imported.Detail, adviceFor(answer.Status, r.Project.DefectDojo))
+	return e.client.Outcome(answer, imported.Detail, adviceFor(answer.Status, p))
 }
 
 // encode returns the form. DefectDojo creates products, engagements and tests that do not exist. scan_type selects the parser, and not what the test is
