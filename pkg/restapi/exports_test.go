@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -309,10 +312,13 @@ func TestExportsWaitForNoQueries(t *testing.T) {
 	}
 }
 
-// endlessStore has an image of each digest, with so many findings.
+// maxExportHeap bounds the memory that an export takes, however many rows it has.
+const maxExportHeap = 16 << 20
+
+// endlessStore has an image of each digest with so many findings, and as many vulnerabilities, workloads, and containers with a vulnerability.
 type endlessStore struct {
 	Store
-	findings int
+	rows int
 }
 
 func (endlessStore) InSnapshot(ctx context.Context, work func(context.Context) error) error {
@@ -323,43 +329,144 @@ func (endlessStore) Locate(_ context.Context, _, _ string, key image.Key) (store
 	return store.Location{Subject: store.Subject{PlatformDigest: key.Digest, Engine: engine}, Report: &store.ReportState{ID: 1, MatchedAt: noon}}, nil
 }
 
-func (s endlessStore) FindingsPage(_ context.Context, _ store.Subject, _ store.FindingFilter, from store.FindingCursor, limit int) (store.FindingPage, error) {
-	page := store.FindingPage{Total: s.findings}
-	for i := from.Count; i < s.findings && len(page.Findings) < limit; i++ {
-		f := vulnerable(fmt.Sprintf("CVE-2026-%06d", i), fmt.Sprintf("package-%d", i), fixed, alias(fmt.Sprintf("GHSA-%d", i)))
-		f.Description, f.Paths = strings.Repeat("a flaw ", 100), []string{fmt.Sprintf("/usr/lib/package-%d", i)}
-		page.Findings = append(page.Findings, store.TrackedFinding{Finding: f, FirstSeen: noon, LastSeen: noon})
+// endlessPage returns the rows of a page from one on, and the number of the row after the page; 0 if there is none.
+func endlessPage[T any](s endlessStore, from, limit int, row func(i int) T) (rows []T, next int) {
+	for i := from; i < s.rows && len(rows) < limit; i++ {
+		rows = append(rows, row(i))
 	}
-	if end := from.Count + len(page.Findings); end < s.findings {
-		page.Next = &store.FindingCursor{Count: end}
+	if next = from + len(rows); next >= s.rows {
+		next = 0
+	}
+	return rows, next
+}
+
+func endlessFinding(i int) finding.Finding {
+	f := vulnerable(fmt.Sprintf("CVE-2026-%06d", i), fmt.Sprintf("package-%d", i), fixed, alias(fmt.Sprintf("GHSA-%d", i)))
+	f.Description, f.Paths = strings.Repeat("a flaw ", 100), []string{fmt.Sprintf("/usr/lib/package-%d", i)}
+	return f
+}
+
+func (s endlessStore) FindingsPage(_ context.Context, _ store.Subject, _ store.FindingFilter, from store.FindingCursor, limit int) (store.FindingPage, error) {
+	findings, next := endlessPage(s, from.Count, limit, func(i int) store.TrackedFinding {
+		return store.TrackedFinding{Finding: endlessFinding(i), FirstSeen: noon, LastSeen: noon}
+	})
+	page := store.FindingPage{Total: s.rows, Findings: findings}
+	if next > 0 {
+		page.Next = &store.FindingCursor{Count: next}
 	}
 	return page, nil
 }
 
+func (s endlessStore) VulnerabilitiesPage(
+	_ context.Context, _ store.Sight, _ store.VulnerabilityFilter, after store.VulnerabilityCursor, limit int,
+) (store.VulnerabilitiesPage, error) {
+	vulnerabilities, next := endlessPage(s, int(after.Urgency), limit, func(i int) store.RunningVulnerability {
+		return store.RunningVulnerability{ID: fmt.Sprintf("CVE-2026-%06d", i), Severity: finding.High, Images: 1, Namespaces: 1, FirstSeen: noon}
+	})
+	page := store.VulnerabilitiesPage{Total: s.rows, Vulnerabilities: vulnerabilities}
+	if next > 0 {
+		page.Next = &store.VulnerabilityCursor{Urgency: int64(next), ID: "CVE"}
+	}
+	return page, nil
+}
+
+func (s endlessStore) RunsPage(_ context.Context, _ store.RunsQuery, after store.RunCursor, limit int) (store.RunsPage, error) {
+	from, _ := strconv.Atoi(after.Name)
+	runs, next := endlessPage(s, from, limit, func(i int) store.Run {
+		return store.Run{Namespace: "shop", Kind: "Deployment", Name: fmt.Sprint("web-", i), Container: "main", Reference: "ghcr.io/shop/web:1", Key: key("web-0"), Finding: endlessFinding(i)}
+	})
+	page := store.RunsPage{Total: s.rows, Runs: runs}
+	if next > 0 {
+		page.Next = &store.RunCursor{Name: strconv.Itoa(next)}
+	}
+	return page, nil
+}
+
+func (s endlessStore) WorkloadsPage(_ context.Context, _ store.WorkloadsQuery, after store.WorkloadCursor, limit int) (store.WorkloadsPage, error) {
+	workloads, next := endlessPage(s, int(after.Urgency), limit, func(i int) store.RunningWorkload {
+		return store.RunningWorkload{
+			Namespace: "shop", Kind: "Deployment", Name: fmt.Sprint("web-", i),
+			Images: []store.WorkloadImage{{Container: "main", Reference: "ghcr.io/shop/web:1", Key: key("web-0")}},
+		}
+	})
+	page := store.WorkloadsPage{Total: s.rows, Workloads: workloads}
+	if next > 0 {
+		page.Next = &store.WorkloadCursor{Urgency: int64(next), Name: "web"}
+	}
+	return page, nil
+}
+
+// cachedScans is a cluster whose ImageScans are in a cache: a list of them is a copy without what they point to.
+type cachedScans struct {
+	client.Reader
+	scans []v1alpha1.ImageScan
+}
+
+// List implements client.Reader.
+func (c cachedScans) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if scans, ok := list.(*v1alpha1.ImageScanList); ok {
+		scans.Items = slices.Clone(c.scans)
+		return nil
+	}
+	return c.Reader.List(ctx, list, options...)
+}
+
+// cacheScans caches so many ImageScans of a Scanner.
+func (w *harness) cacheScans(scanner *v1alpha1.Scanner, n int) {
+	cached := cachedScans{Reader: w.cluster}
+	for i := range n {
+		scan := imageScan(scanner.Namespace, scanner, fmt.Sprint("web-", i))
+		scan.Status.Workloads, scan.Status.WorkloadCount = []string{"Deployment/web"}, 1
+		cached.scans = append(cached.scans, *scan)
+	}
+	w.api.Reader = cached
+}
+
 // TestMemoryOfAnExport: however many rows a list has, few of them are in memory.
 func TestMemoryOfAnExport(t *testing.T) {
-	const images, each = 10, 10_000
+	const images, each, scans = 2, 50_000, 10_000
 	w, _ := newFakeHarness(t)
 	scanner := w.createScanner("shop", "main")
 	for i := range images {
 		w.createScan(scanner, fmt.Sprint("web-", i))
 	}
 	w.api.Store = endlessStore{w.store, each}
-	client := &http.Client{Transport: w.http.Transport.(*conformanceTransport).next}
-	var counted lineCounter
-	requireHeapWithin(t, 16<<20, func() {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/api/v1/findings.csv", nil)
-		w.must(err)
-		r.Header.Set("Authorization", "Bearer "+anyone)
-		response, err := client.Do(r)
-		w.must(err)
-		defer response.Body.Close()
-		_, err = io.Copy(&counted, response.Body)
-		w.must(err)
-	})
-	if counted != 1+images*each {
-		t.Errorf("%d lines, want a header and %d rows", counted, images*each)
+	check := func(path string, rows int) {
+		t.Run(path, func(t *testing.T) {
+			var counted lineCounter
+			requireHeapWithin(t, maxExportHeap, func() { w.download(path, &counted) })
+			if int(counted) != 1+rows {
+				t.Errorf("%d lines, want a header and %d rows", counted, rows)
+			}
+		})
 	}
+	for path, rows := range map[string]int{
+		"/api/v1/findings.csv": images * each, "/api/v1/namespaces/shop/imagescans/web-0/findings.csv": each, "/api/v1/vulnerabilities.csv": each,
+		"/api/v1/vulnerabilities/CVE-2026-0001/workloads.csv": each, "/api/v1/workloads.csv": each,
+	} {
+		check(path, rows)
+	}
+	w.cacheScans(scanner, scans)
+	check("/api/v1/namespaces/shop/imagescans.csv", scans)
+}
+
+// download copies a document, which is not compared with the OpenAPI document. It returns the time until the response began.
+func (w *harness) download(path string, to io.Writer) (firstByte time.Duration) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, nil)
+	w.must(err)
+	r.Header.Set("Authorization", "Bearer "+anyone)
+	began := time.Now()
+	response, err := (&http.Client{Transport: w.http.Transport.(*conformanceTransport).next}).Do(r)
+	w.must(err)
+	defer response.Body.Close()
+	firstByte = time.Since(began)
+	if response.StatusCode != http.StatusOK {
+		w.t.Fatalf("GET %s: %s", path, response.Status)
+	}
+	_, err = io.Copy(to, response.Body)
+	w.must(err)
+	return firstByte
 }
 
 // lineCounter counts lines.
@@ -369,37 +476,4 @@ type lineCounter int
 func (c *lineCounter) Write(p []byte) (int, error) {
 	*c += lineCounter(bytes.Count(p, []byte("\n")))
 	return len(p), nil
-}
-
-// BenchmarkExport exports the findings of 500 images with 200 findings each. It reports rows per second, and the time to the first byte.
-func BenchmarkExport(b *testing.B) {
-	const images, each = 500, 200
-	w, _ := newFakeHarness(b)
-	scanner := w.createScanner("shop", "main")
-	for i := range images {
-		findings := make([]finding.Finding, each)
-		for n := range findings {
-			findings[n] = vulnerable(fmt.Sprintf("CVE-2026-%06d", n), fmt.Sprintf("package-%d", n%50), fixed, func(f *finding.Finding) { f.Description = strings.Repeat("a flaw ", 50) })
-		}
-		w.createScanned(scanner, fmt.Sprint("web-", i), findings...)
-	}
-	client := &http.Client{Transport: w.http.Transport.(*conformanceTransport).next}
-	var first time.Duration
-	for b.Loop() {
-		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, w.url+"/api/v1/findings.csv", nil)
-		w.must(err)
-		r.Header.Set("Authorization", "Bearer "+anyone)
-		began := time.Now()
-		response, err := client.Do(r)
-		w.must(err)
-		first = max(first, time.Since(began))
-		var lines lineCounter
-		_, err = io.Copy(&lines, response.Body)
-		w.must(errors.Join(err, response.Body.Close()))
-		if lines != 1+images*each {
-			b.Fatalf("%d lines, want %d", lines, 1+images*each)
-		}
-	}
-	b.ReportMetric(float64(images*each*b.N)/b.Elapsed().Seconds(), "rows/s")
-	b.ReportMetric(float64(first.Microseconds())/1000, "first-byte-ms")
 }

@@ -282,7 +282,17 @@ func (w *harness) createScan(scanner *v1alpha1.Scanner, name string, changes ...
 // createScanIn creates a scanner's ImageScan in a namespace.
 func (w *harness) createScanIn(namespace string, scanner v1alpha1.GenericScanner, name string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
 	w.t.Helper()
-	s := &v1alpha1.ImageScan{
+	s := imageScan(namespace, scanner, name)
+	for _, change := range changes {
+		change(s)
+	}
+	w.create(s)
+	return s
+}
+
+// imageScan returns a scanner's ImageScan of an image in a namespace, which is not in the cluster.
+func imageScan(namespace string, scanner v1alpha1.GenericScanner, name string) *v1alpha1.ImageScan {
+	return &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(scanner, v1alpha1.GroupVersion.WithKind(string(scanner.ScannerKind())))},
@@ -293,11 +303,6 @@ func (w *harness) createScanIn(namespace string, scanner v1alpha1.GenericScanner
 		},
 		Status: v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned},
 	}
-	for _, change := range changes {
-		change(s)
-	}
-	w.create(s)
-	return s
 }
 
 // setUsed records in the store that a Scanner has an image, and that these workloads run it.

@@ -80,12 +80,21 @@ func TestMemoryOfALargeReport(t *testing.T) {
 	requireHeapWithin(t, 100<<20, func() { w.requireStatus(w.put(reportPath("shop", "web", "ci"), anyone, text), http.StatusCreated) })
 }
 
-// requireHeapWithin runs something, and fails the test if the heap grows by more than a bound meanwhile. The collector keeps it to a limit below.
+// requireHeapWithin runs something, and fails the test if the heap grows by more than a bound meanwhile.
 func requireHeapWithin(t *testing.T, bound int64, run func()) {
 	t.Helper()
+	grown := heapGrowth(bound, run)
+	t.Logf("the heap grew by %d MiB", grown>>20)
+	if grown > bound {
+		t.Errorf("the heap grew by %d MiB, want at most %d MiB", grown>>20, bound>>20)
+	}
+}
+
+// heapGrowth runs something, and returns by how many bytes the heap grew at most meanwhile. The collector keeps it to a limit below the bound.
+func heapGrowth(bound int64, run func()) int64 {
 	runtime.GC()
 	before, peak := heap(), make(chan uint64)
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(before) + bound*9/10))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(before) + bound/10*9))
 	stop := make(chan struct{})
 	go func() {
 		highest := uint64(0)
@@ -101,11 +110,7 @@ func requireHeapWithin(t *testing.T, bound int64, run func()) {
 	}()
 	run()
 	close(stop)
-	grown := int64(<-peak) - int64(before)
-	t.Logf("the heap grew by %d MiB", grown>>20)
-	if grown > bound {
-		t.Errorf("the heap grew by %d MiB, want at most %d MiB", grown>>20, bound>>20)
-	}
+	return int64(<-peak) - int64(before)
 }
 
 // heap returns the bytes of live and dead objects.
