@@ -2,16 +2,13 @@
 package restapi
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 
+	"github.com/scanner-operator/scanner-operator/test/bench/benchmark"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 )
 
@@ -25,45 +22,18 @@ const (
 
 // Measure runs the benchmarks that the test program restapi-bench.test in bin has.
 func Measure(ctx context.Context, root, bin string) (page.Section, error) {
-	command := exec.CommandContext(ctx, filepath.Join(bin, "restapi-bench.test"), "-test.run=^$", "-test.bench=^Benchmark(Events|PutReport)$", "-test.benchtime=50x", "-test.timeout=20m")
-	var output bytes.Buffer
-	command.Dir, command.Stdout, command.Stderr = filepath.Join(root, "pkg", "restapi"), io.MultiWriter(os.Stdout, &output), os.Stderr
-	if err := command.Run(); err != nil {
-		return page.Section{}, fmt.Errorf("restapi-bench.test: %w", err)
+	output, err := benchmark.Run(ctx, filepath.Join(root, "pkg", "restapi"), filepath.Join(bin, "restapi-bench.test"), "-test.run=^$",
+		"-test.bench=^Benchmark(Events|PutReport)$", "-test.benchtime=50x", "-test.timeout=20m")
+	if err != nil {
+		return page.Section{}, err
 	}
-	return section(parse(output.String()))
+	return section(output)
 }
 
-// figures are the values of benchmarks by "name unit".
-type figures map[string]float64
-
-// parse reads the output of benchmarks (https://go.dev/design/14313-benchmark-format). Names lose their number of processors.
-func parse(output string) figures {
-	found := figures{}
-	for line := range strings.Lines(output) {
-		fields := strings.Fields(line)
-		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
-			continue
-		}
-		name := fields[0]
-		if i := strings.LastIndexByte(name, '-'); i > 0 {
-			name = name[:i]
-		}
-		for pair := fields[2:]; len(pair) >= 2; pair = pair[2:] {
-			if value, err := strconv.ParseFloat(pair[0], 64); err == nil {
-				found[name+" "+pair[1]] = value
-			}
-		}
-	}
-	return found
-}
-
-func section(f figures) (s page.Section, err error) {
-	value := func(benchmark, unit string) float64 {
-		v, found := f[benchmark+" "+unit]
-		if !found && err == nil {
-			err = fmt.Errorf("%s has no figure in %s", benchmark, unit)
-		}
+func section(output benchmark.Output) (s page.Section, err error) {
+	value := func(name, unit string) float64 {
+		v, missing := output.Value(name, unit)
+		err = cmp.Or(err, missing)
 		return v
 	}
 	bound := func(what string, figure, most float64, unit string) {
