@@ -54,7 +54,7 @@ type receiverType struct {
 	// isMail is true for a receiver whose server has SMTP, and not HTTP.
 	isMail bool
 	// check fails the test unless the server would accept the request.
-	check func(t *testing.T, r request, d announce.Delivery)
+	check func(t testing.TB, r request, d announce.Delivery)
 }
 
 const signingKey = "verysecretkey4"
@@ -128,7 +128,7 @@ type request struct {
 }
 
 // checkSlack checks a message to Slack.
-func checkSlack(t *testing.T, r request, _ announce.Delivery) {
+func checkSlack(t testing.TB, r request, _ announce.Delivery) {
 	t.Helper()
 	for _, violation := range standin.Check(r.body) {
 		t.Errorf("Slack would not take the message, or we do not want it: %s %s", violation.Error, violation.Detail)
@@ -136,7 +136,7 @@ func checkSlack(t *testing.T, r request, _ announce.Delivery) {
 }
 
 // checkWebhook checks what the page on receivers promises about requests to a webhook.
-func checkWebhook(t *testing.T, r request, d announce.Delivery) {
+func checkWebhook(t testing.TB, r request, d announce.Delivery) {
 	t.Helper()
 	mac := hmac.New(sha256.New, []byte(signingKey))
 	mac.Write(r.body)
@@ -171,7 +171,7 @@ func checkWebhook(t *testing.T, r request, d announce.Delivery) {
 var basicAuthorization = base64.StdEncoding.EncodeToString([]byte("robot:" + mailPassword))
 
 // checkAlertmanager checks that a request has what Alertmanager requires of alerts.
-func checkAlertmanager(t *testing.T, r request, d announce.Delivery) {
+func checkAlertmanager(t testing.TB, r request, d announce.Delivery) {
 	t.Helper()
 	got := []string{r.path, r.header.Get("Content-Type"), r.header.Get("Authorization"), r.header.Get("X-Scope-OrgID")}
 	if diff := cmp.Diff([]string{"/verysecretpath5/api/v2/alerts", "application/json", "Basic " + basicAuthorization, "verysecretheader9"}, got); diff != "" {
@@ -203,10 +203,13 @@ func checkAlertmanager(t *testing.T, r request, d announce.Delivery) {
 	}
 }
 
+// maxTeamsBytes is the limit of Teams for a card (https://learn.microsoft.com/microsoftteams/limits-specifications-teams#chat).
+const maxTeamsBytes = 28_000
+
 // checkTeams checks the limits of Teams, and that a card has only text and links.
-func checkTeams(t *testing.T, r request, _ announce.Delivery) {
+func checkTeams(t testing.TB, r request, _ announce.Delivery) {
 	t.Helper()
-	if len(r.body) > 28_000 {
+	if len(r.body) > maxTeamsBytes {
 		t.Errorf("the card has %d bytes, more than Teams takes", len(r.body))
 	}
 	var message struct {
@@ -275,7 +278,7 @@ type server struct {
 }
 
 // newServer returns a server for a type of receiver, which has TLS unless it is plain.
-func newServer(t *testing.T, kind string, plain bool) *server {
+func newServer(t testing.TB, kind string, plain bool) *server {
 	t.Helper()
 	if receiverTypes[kind].isMail {
 		return newMailServer(t, plain)
@@ -334,17 +337,26 @@ type contract struct {
 	server *server
 }
 
-// impatient is a receiver whose deadline is short enough for tests.
-type impatient struct{ notifier.Receiver }
+// impatient is a receiver with a deadline of its own.
+type impatient struct {
+	notifier.Receiver
+	deadline time.Duration
+}
 
 func (i impatient) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, i.deadline)
 	defer cancel()
 	return i.Receiver.Post(ctx, to, d)
 }
 
-// newContract returns a notifier that trusts the server's certificate and allows the server, or the given hosts.
-func newContract(t *testing.T, kind string, s *server, hosts ...string) *contract {
+// newContract returns a notifier that trusts the server's certificate and allows the server, or the given hosts. It waits a second for an answer.
+func newContract(t testing.TB, kind string, s *server, hosts ...string) *contract {
+	t.Helper()
+	return newContractWithin(t, kind, s, time.Second, hosts...)
+}
+
+// newContractWithin does what newContract does, and waits as long as the deadline.
+func newContractWithin(t testing.TB, kind string, s *server, deadline time.Duration, hosts ...string) *contract {
 	t.Helper()
 	c := &contract{world: newBareWorld(t), kind: kind, of: receiverTypes[kind], server: s}
 	roots := x509.NewCertPool()
@@ -355,7 +367,7 @@ func newContract(t *testing.T, kind string, s *server, hosts ...string) *contrac
 	if len(hosts) == 0 {
 		hosts = []string{s.host()}
 	}
-	c.start(map[string]notifier.Receiver{kind: impatient{receivers[kind]}}, hosts...)
+	c.start(map[string]notifier.Receiver{kind: impatient{receivers[kind], deadline}}, hosts...)
 	c.cluster.secrets["shop/team"] = c.of.secret(s.URL)
 	return c
 }

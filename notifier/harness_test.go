@@ -113,7 +113,7 @@ func (c *cluster) set(key string, data map[string]string) {
 
 // world is a notifier with a cluster, a manager and Slack, all over real HTTP.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	cluster *cluster
 	core    *coreclient.CoreV1Client
 	clock   *testingclock.FakePassiveClock
@@ -134,7 +134,7 @@ type world struct {
 }
 
 // newWorld returns a world. A receiver that is not nil replaces the Slack poster.
-func newWorld(t *testing.T, slack notifier.Receiver) *world {
+func newWorld(t testing.TB, slack notifier.Receiver) *world {
 	t.Helper()
 	w := newBareWorld(t)
 	w.slack = standin.New(w.clock.Now, io.Discard)
@@ -152,7 +152,7 @@ func newWorld(t *testing.T, slack notifier.Receiver) *world {
 }
 
 // newBareWorld returns a world without a notifier.
-func newBareWorld(t *testing.T) *world {
+func newBareWorld(t testing.TB) *world {
 	return &world{t: t, clock: testingclock.NewFakePassiveClock(noon), registry: prometheus.NewRegistry(), logs: &lockedBuffer{}}
 }
 

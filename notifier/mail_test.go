@@ -53,7 +53,7 @@ func mailRef(server string) announce.ReceiverRef {
 }
 
 // newMailServer returns a mail server, with STARTTLS and a password unless it is plain.
-func newMailServer(t *testing.T, plain bool) *server {
+func newMailServer(t testing.TB, plain bool) *server {
 	t.Helper()
 	// The certificate is that of the other receivers' servers.
 	other := httptest.NewTLSServer(nil)
@@ -69,7 +69,7 @@ func newMailServer(t *testing.T, plain bool) *server {
 }
 
 // serveMail runs a mail server that records its messages in s. It has STARTTLS, or with implicit TLS from the start.
-func serveMail(t *testing.T, s *server, config *tls.Config, implicit bool, change func(*mailSession)) (host string, stop func()) {
+func serveMail(t testing.TB, s *server, config *tls.Config, implicit bool, change func(*mailSession)) (host string, stop func()) {
 	t.Helper()
 	backend := smtp.NewServer(nil)
 	backend.Backend = smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
@@ -172,7 +172,7 @@ func (l *loginServer) Next(answer []byte) (challenge []byte, done bool, err erro
 }
 
 // checkMail checks that a mail has the known headers, text and HTML, and that its HTML has only text and links.
-func checkMail(t *testing.T, r request, d announce.Delivery) {
+func checkMail(t testing.TB, r request, d announce.Delivery) {
 	t.Helper()
 	to := d.Receiver.Mail.To
 	if want := strings.Join(append([]string{mailFrom}, to...), " "); r.path != want {
@@ -224,7 +224,7 @@ func checkMail(t *testing.T, r request, d announce.Delivery) {
 }
 
 // checkHTML checks that a page has the elements and attributes of the template, and links to https only.
-func checkHTML(t *testing.T, page string) {
+func checkHTML(t testing.TB, page string) {
 	t.Helper()
 	elements := []string{"html", "head", "meta", "title", "style", "body", "main", "h1", "p", "a", "strong", "code"}
 	attributes := []string{"lang", "charset", "name", "content", "class", "href"}
@@ -397,7 +397,7 @@ func TestMailTLS(t *testing.T) {
 }
 
 // mailCertificate returns a certificate that signs itself, for 127.0.0.1.
-func mailCertificate(t *testing.T, expired bool) (*x509.Certificate, *tls.Config) {
+func mailCertificate(t testing.TB, expired bool) (*x509.Certificate, *tls.Config) {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{

@@ -161,10 +161,16 @@ type Limits struct {
 	ImageScansPerNamespace int `json:"imageScansPerNamespace"`
 }
 
+// The largest values of Metrics.MaxImages and OpenReports.MaxResults.
+const (
+	MaxImageMetrics  = 10_000
+	MaxReportResults = 500
+)
+
 // Metrics configures the metrics of single images. Prometheus stores each of them as eight time series.
 type Metrics struct {
 	// MaxImages is how many images have metrics of their own, over all Scanners, the worst ones. An image counts once for each Scanner and
-	// namespace. Default 0: none. At most 10000.
+	// namespace. Default 0: none. At most MaxImageMetrics.
 	MaxImages int `json:"maxImages"`
 }
 
@@ -173,7 +179,7 @@ type OpenReports struct {
 	// Mode is what happens with Reports: none is written (None), each workload has one (Write), or those that were written are deleted (Remove).
 	// Default None. The others need a CustomResourceDefinition and permissions.
 	Mode string `json:"mode"`
-	// MaxResults is how many findings a Report lists, the worst ones. Default 50, between 1 and 500.
+	// MaxResults is how many findings a Report lists, the worst ones. Default 50, between 1 and MaxReportResults.
 	MaxResults int `json:"maxResults"`
 }
 
@@ -186,7 +192,7 @@ const (
 
 func (o OpenReports) validate(errs *fieldErrors) {
 	errs.check(slices.Contains([]string{ReportsNone, ReportsWrite, ReportsRemove}, o.Mode), "openReports.mode", "must be None, Write or Remove, not %q", o.Mode)
-	errs.checkRange("openReports.maxResults", o.MaxResults, 1, 500)
+	errs.checkRange("openReports.maxResults", o.MaxResults, 1, MaxReportResults)
 }
 
 // Registry configures how to reach one registry.
@@ -360,7 +366,7 @@ func (c Config) Validate() error {
 	errs.checkRange("limits.scannersPerNamespace", c.Limits.ScannersPerNamespace, 1, 1000)
 	errs.checkRange("limits.imageScansPerNamespace", c.Limits.ImageScansPerNamespace, 1, 100_000)
 	errs.check(match.Deadline.Duration >= 10*time.Second && match.Deadline.Duration <= time.Hour, "grype.match.deadline", "must be between 10s and 1h")
-	errs.checkRange("metrics.maxImages", c.Metrics.MaxImages, 0, 10_000)
+	errs.checkRange("metrics.maxImages", c.Metrics.MaxImages, 0, MaxImageMetrics)
 	errs.check(clusterNamePattern.MatchString(c.ClusterName), "clusterName",
 		"must be empty, or at most 63 letters, digits, dots, dashes and underscores that begin and end with a letter or a digit")
 	c.validateRegistries(&errs)

@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-func newTrackWorld(t *testing.T) *world {
+func newTrackWorld(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.settings.Receiver.Type = TypeDependencyTrack

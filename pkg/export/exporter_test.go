@@ -73,7 +73,7 @@ func (d *dojo) imports(r Request) {
 
 // world is a Scanner with one export and a real store.
 type world struct {
-	t        *testing.T
+	t        testing.TB
 	now      time.Time
 	store    *store.Store
 	dojo     *dojo
@@ -83,7 +83,7 @@ type world struct {
 	others map[string]bool
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), dojo: &dojo{tests: map[string][]string{}}, covered: map[string]bool{"shop": true}}
 	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), func() time.Time { return w.now }, store.OpenSQLite)

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 // world is a namespace of a real API server, a store, and a Writer with the permissions of the component.
 type world struct {
 	Gomega
-	t         *testing.T
+	t         testing.TB
 	client    client.Client
 	namespace string
 	store     *store.Store
@@ -70,7 +70,7 @@ type world struct {
 	problems   int
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	if server == nil {
 		t.Skip("needs KUBEBUILDER_ASSETS: make test")
@@ -114,7 +114,9 @@ func (w *world) as(scheme *runtime.Scheme) client.Client {
 	})).To(Succeed())
 	user, err := server.AddUser(envtest.User{Name: w.namespace}, nil)
 	w.Expect(err).NotTo(HaveOccurred())
-	c, err := client.New(user.Config(), client.Options{Scheme: scheme})
+	config := user.Config()
+	config.QPS = -1 // no limit
+	c, err := client.New(config, client.Options{Scheme: scheme})
 	w.Expect(err).NotTo(HaveOccurred())
 	return c
 }
@@ -147,9 +149,21 @@ func digestOf(text string) string { return "sha256:" + shortHash(text) + shortHa
 // run records that a workload runs an image, or that nothing runs it any more if the name is empty.
 func (w *world) run(reference, kind, name string) {
 	w.t.Helper()
+	if name == "" {
+		w.runAll(reference, kind)
+		return
+	}
+	w.runAll(reference, kind, name)
+}
+
+// runAll records that these workloads run an image, and no others.
+func (w *world) runAll(reference, kind string, names ...string) {
+	w.t.Helper()
 	usage := store.ImageUsage{Scanner: "scanner", Namespace: w.namespace, Key: keyOf(reference), Scope: store.Cluster, Engine: "grype"}
-	if name != "" {
-		usage.Workloads = []store.Workload{{Namespace: w.namespace, Kind: kind, Name: name, Container: "main", Repository: reference, Reference: reference + ":1"}}
+	for _, name := range names {
+		usage.Workloads = append(usage.Workloads, store.Workload{
+			Namespace: w.namespace, Kind: kind, Name: name, Container: "main", Repository: reference, Reference: reference + ":1",
+		})
 	}
 	w.Expect(w.store.SetUsage(w.t.Context(), usage)).To(Succeed())
 }

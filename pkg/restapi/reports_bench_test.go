@@ -91,31 +91,43 @@ func requireHeapWithin(t *testing.T, bound int64, run func()) {
 }
 
 // heapGrowth runs something, and returns by how many bytes the heap grew at most meanwhile. The collector keeps it to a limit below the bound.
-func heapGrowth(bound int64, run func()) int64 {
-	runtime.GC()
-	before, peak := heap(), make(chan uint64)
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(before) + bound/10*9))
-	stop := make(chan struct{})
+func heapGrowth(bound int64, run func()) int64 { return growths(bound, run, heap)[0] }
+
+// growths does what heapGrowth does, for several kinds of memory.
+func growths(bound int64, run func(), kinds ...func() int64) []int64 {
+	debug.FreeOSMemory()
+	before := make([]int64, len(kinds))
+	for i, kind := range kinds {
+		before[i] = kind()
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(heap() + bound/10*9))
+	stop, peaks := make(chan struct{}), make(chan []int64)
 	go func() {
-		highest := uint64(0)
+		highest := slices.Clone(before)
 		for {
 			select {
 			case <-time.After(2 * time.Millisecond):
-				highest = max(highest, heap())
+				for i, kind := range kinds {
+					highest[i] = max(highest[i], kind())
+				}
 			case <-stop:
-				peak <- highest
+				peaks <- highest
 				return
 			}
 		}
 	}()
 	run()
 	close(stop)
-	return int64(<-peak) - int64(before)
+	grown := <-peaks
+	for i := range grown {
+		grown[i] -= before[i]
+	}
+	return grown
 }
 
 // heap returns the bytes of live and dead objects.
-func heap() uint64 {
+func heap() int64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
-	return stats.HeapAlloc
+	return int64(stats.HeapAlloc)
 }

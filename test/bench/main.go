@@ -49,6 +49,7 @@ var parts = []part{
 	{"noise", "Noise", noisePart},
 	{"ui", "The web UI", uiPart},
 	{"api", "Live updates and reports of other tools", apiPart},
+	{"exports", "Exports, reports and messages", exportsPart},
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/test/bench/browser"
 	"github.com/scanner-operator/scanner-operator/test/bench/clair"
+	"github.com/scanner-operator/scanner-operator/test/bench/exports"
 	"github.com/scanner-operator/scanner-operator/test/bench/latency"
 	"github.com/scanner-operator/scanner-operator/test/bench/noise"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
@@ -127,6 +128,13 @@ func uiPart(ctx context.Context, p project) (page.Section, error) {
 
 func apiPart(ctx context.Context, p project) (page.Section, error) {
 	return restapi.Measure(ctx, p.root, p.bin)
+}
+
+func exportsPart(ctx context.Context, p project) (page.Section, error) {
+	if _, err := assetsDir(); err != nil {
+		return page.Section{}, err
+	}
+	return exports.Measure(ctx, p.root)
 }
 
 func latencyPart(ctx context.Context, _ project) (page.Section, error) { return latency.Measure(ctx) }
