@@ -252,13 +252,13 @@ e2e-chaos: cluster-up images fixture-images postgresql-image bin/grype bin/chaos
 
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
-BENCH_HERE := rematch catalog scale scale-largest scanners cluster store store-postgres store-mariadb clair noise ui api exports
+BENCH_HERE := rematch catalog scale scale-largest scanners cluster store store-postgres store-mariadb clair noise ui api exports sboms
 BENCH_STORE = $(or $(filter store store-postgres store-mariadb,$(patsubst store-sqlite,store,store$(addprefix -,$(STORE)))),$(error STORE is sqlite, postgres or mariadb))
 comma := ,
 BENCH_PARTS = $(or $(foreach part,$(subst $(comma), ,$(PART)),$(if $(filter store,$(part)),$(BENCH_STORE),$(part) $(if $(filter scale,$(part)),scale-largest))),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: $(if $(filter-out ui api exports,$(BENCH_PARTS)),bench-programs) $(if $(filter ui,$(BENCH_PARTS)),bench-ui-programs) $(if $(filter api,$(BENCH_PARTS)),bin/bench bin/restapi-bench.test) $(if $(filter exports,$(BENCH_PARTS)),bin/bench) ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise ui api exports latency), with STORE=sqlite, postgres or mariadb in that database
+bench: $(if $(filter-out ui api exports sboms,$(BENCH_PARTS)),bench-programs) $(if $(filter ui,$(BENCH_PARTS)),bench-ui-programs) $(if $(filter api,$(BENCH_PARTS)),bin/bench bin/restapi-bench.test) $(if $(filter exports,$(BENCH_PARTS)),bin/bench) $(if $(filter sboms,$(BENCH_PARTS)),build bin/kwok fixture-images bin/bench bin/measured bin/worker-bench.test) ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise ui api exports sboms latency), with STORE=sqlite, postgres or mariadb in that database
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }

@@ -50,6 +50,7 @@ var parts = []part{
 	{"ui", "The web UI", uiPart},
 	{"api", "Live updates and reports of other tools", apiPart},
 	{"exports", "Exports, reports and messages", exportsPart},
+	{"sboms", "SBOMs: attested, and in other formats", workerPart("TestSBOMs")},
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 

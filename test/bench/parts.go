@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/test/bench/browser"
 	"github.com/scanner-operator/scanner-operator/test/bench/clair"
 	"github.com/scanner-operator/scanner-operator/test/bench/exports"
@@ -30,7 +31,8 @@ func workerPart(test string) func(context.Context, project) (page.Section, error
 		}
 		command := exec.CommandContext(ctx, filepath.Join(p.bin, "worker-bench.test"), "-test.run", "^"+test+"$", "-test.timeout", "30m")
 		command.Dir = filepath.Join(p.root, "worker", "bench")
-		command.Env = append(os.Environ(), "BENCH_RESULT="+result, "BENCH_BIN="+p.bin)
+		job := config.Default().Grype.Catalog.Resources.Limits
+		command.Env = append(os.Environ(), "BENCH_RESULT="+result, "BENCH_BIN="+p.bin, fmt.Sprint("BENCH_JOB_MEMORY=", job.Memory().Value()))
 		command.Stdout, command.Stderr = os.Stdout, os.Stderr
 		failed := command.Run()
 		raw, err := os.ReadFile(result)

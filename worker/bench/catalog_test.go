@@ -139,19 +139,24 @@ func (s settings) runSyft(t *testing.T, reference string) (run, []string) {
 func (s settings) runCatalog(t *testing.T, host, reference string) (run, []string) {
 	t.Helper()
 	server := fixture.NewIngest(t)
-	took := s.measure(t, program{
-		args: []string{s.program("scanner-grype"), "catalog", "--image", reference, "--platform", "linux/amd64"},
-		environment: []string{
-			workerapi.EnvServer + "=" + server.URL, workerapi.EnvServerCA + "=" + server.CA,
-			workerapi.EnvRegistries + fmt.Sprintf(`=[{"host": %q, "plainHTTP": true}]`, host), "TMPDIR=" + t.TempDir(),
-		},
-		core: -1, asWorker: true,
-	})
+	took := s.measureCatalog(t, server, fmt.Sprintf(`[{"host": %q, "plainHTTP": true}]`, host), reference)
 	raw, err := fixture.Decompress(server.SBOM)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return run{wall: took.Wall, usage: took}, packages(t, raw)
+}
+
+// measureCatalog runs the worker in the same way as a Job, which uploads to a server. registries is the configuration of registries.
+func (s settings) measureCatalog(t *testing.T, to *fixture.Ingest, registries, reference string, args ...string) usage {
+	t.Helper()
+	return s.measure(t, program{
+		args: append([]string{s.program("scanner-grype"), "catalog", "--image", reference, "--platform", "linux/amd64"}, args...),
+		environment: []string{
+			workerapi.EnvServer + "=" + to.URL, workerapi.EnvServerCA + "=" + to.CA, workerapi.EnvRegistries + "=" + registries, "TMPDIR=" + t.TempDir(),
+		},
+		core: -1, asWorker: true,
+	})
 }
 
 // packages returns the packages of a document in a form that can be compared. It omits those without a version, as Grype does.

@@ -1,26 +1,9 @@
 package main
 
 import (
-	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
-	"fmt"
 	"strings"
 	"testing"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/secure-systems-lab/go-securesystemslib/dsse"
-	"github.com/sigstore/sigstore/pkg/signature"
-	sigdsse "github.com/sigstore/sigstore/pkg/signature/dsse"
 
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
@@ -31,37 +14,6 @@ import (
 const cyclonedx = `{"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": [
 	{"type": "library", "name": "claimed", "version": "1.0", "purl": "pkg:npm/claimed@1.0", "bom-ref": "claimed"},
 	{"type": "operating-system", "name": "debian", "version": "12", "bom-ref": "os"}]}`
-
-// signedEnvelope returns a DSSE envelope with an SBOM about a digest, and the key that has signed it.
-func signedEnvelope(t *testing.T, digest string) (envelope []byte, publicKey string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := signature.LoadECDSASigner(key, crypto.SHA256)
-	if err != nil {
-		t.Fatal(err)
-	}
-	envelopes, err := dsse.NewEnvelopeSigner(&sigdsse.SignerAdapter{SignatureSigner: signer, Pub: key.Public()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	statement := fmt.Sprintf(`{"_type": "https://in-toto.io/Statement/v0.1", "predicateType": "https://cyclonedx.org/bom", "subject": [{"digest": {"sha256": %q}}], "predicate": %s}`,
-		strings.TrimPrefix(digest, "sha256:"), cyclonedx)
-	signed, err := envelopes.SignPayload(context.Background(), "application/vnd.in-toto+json", []byte(statement))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if envelope, err = json.Marshal(signed); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return envelope, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: raw}))
-}
 
 // TestCatalogWithAnAttestation checks that an attested SBOM replaces the catalog if it is allowed and accepted, and that the result says whose claim
 // it is, or why the image was cataloged.
@@ -84,13 +36,8 @@ func TestCatalogWithAnAttestation(t *testing.T) {
 			if c.otherDigest {
 				about = "sha256:" + strings.Repeat("ab", 32)
 			}
-			envelope, key := signedEnvelope(t, about)
-			const mediaType = types.MediaType("application/vnd.dsse.envelope.v1+json")
-			attached, err := mutate.Append(v1.Image(empty.Image), mutate.Addendum{Layer: static.NewLayer(envelope, mediaType), MediaType: mediaType})
-			if err != nil {
-				t.Fatal(err)
-			}
-			server.Push(t, "shop/app:"+strings.Replace(digest, ":", "-", 1)+".att", attached)
+			envelope, key := fixture.SignedEnvelope(t, about, "https://cyclonedx.org/bom", []byte(cyclonedx))
+			server.Push(t, "shop/app:"+strings.Replace(digest, ":", "-", 1)+".att", fixture.Attestation(t, envelope))
 			registries, err := json.Marshal([]workerapi.Registry{{
 				Host: server.Host, PlainHTTP: true, SBOM: workerapi.SBOMSource{Prefer: workerapi.PreferAttestation, Signers: []workerapi.Signer{{PublicKey: key}}},
 			}})
