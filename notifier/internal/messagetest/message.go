@@ -34,7 +34,7 @@ func Of(text, address string, number uint8) announce.Message {
 		Repository: text, References: []string{text}, Workloads: []string{text}, Package: text, Versions: []string{text}, Fixes: []announce.Fix{{Version: text, Findings: 1}},
 		Ends: counts, Items: 1,
 	}
-	updates, items := slices.Repeat([]announce.UpdateAction{update}, n%11), slices.Repeat([]announce.Item{item}, n%11+1)
+	updates, items := slices.Repeat([]announce.UpdateAction{update}, n%7), slices.Repeat([]announce.Item{item}, n%7+1)
 	section := announce.Section{
 		Repository: text, References: []string{text}, Workloads: []string{text}, Totals: counts, Actions: updates, Items: items, MoreItems: n, FirstTime: n%3 == 0,
 	}
@@ -46,7 +46,7 @@ func Of(text, address string, number uint8) announce.Message {
 		Unconfirmed: &announce.Unconfirmed{Count: 1, Since: noon, Title: text}, Remaining: announce.Remaining{Pending: n, Failed: map[string]int{text: n}},
 	}
 	if m.Kind == announce.KindChanges {
-		m.Changes, m.Sections = map[diff.Change]int{diff.ChangeEscalated: n + 1}, slices.Repeat([]announce.Section{section}, n%20+1)
+		m.Changes, m.Sections = map[diff.Change]int{diff.ChangeEscalated: n + 1}, slices.Repeat([]announce.Section{section}, n%8+1)
 		m.Rest = announce.Rest{Images: n, Findings: n, Repositories: []string{text}}
 		return m
 	}
