@@ -27,12 +27,14 @@ func FuzzDelivery(f *testing.F) {
 		`{"receiver":{"type":"slack","namespace":"shop","secretName":"slack","secretKey":"url"},` + id + `}`,
 		`{"receiver":{"type":"slackApp","namespace":"shop","secretName":"app","secretKey":"token","channel":"#shop"},"thread":"1.2",` + id + `}`,
 		`{"receiver":{"type":"slack","namespace":"../kube-system","secretName":"a/b","secretKey":"\u0000","channel":"C0123456789"},` + id + `}`,
+		`{"receiver":{"type":"email","namespace":"shop","secretName":"team","secretKey":"password","mail":{"server":"mail.example.com:587","tls":"StartTLS","from":"a@example.com","to":["b@example.org"]}},` + id + `}`,
+		`{"receiver":{"type":"email","namespace":"shop","mail":{"server":"[::1]:25","tls":"None","from":"a@example.com>","to":["b@example.org\r\nRCPT TO:<c@d.e>"]}},` + id + `}`,
 		`{"digest":{"id":1}}`, `{"receiver":[]}`, `{}x`, ``,
 	} {
 		f.Add([]byte(seed))
 	}
 	s := New(Config{Receivers: NewReceivers(Network{}), Clock: clock.RealClock{}})
-	fields := []string{"digest.id: ", "receiver.type: ", "receiver.namespace: ", "receiver.secretName: ", "receiver.secretKey: ", "receiver.channel: ", "thread: ", "the delivery is not valid JSON: "}
+	fields := []string{"digest.id: ", "receiver.type: ", "receiver.namespace: ", "receiver.secretName: ", "receiver.secretKey: ", "receiver.channel: ", "receiver.mail: ", "receiver.mail.", "thread: ", "the delivery is not valid JSON: "}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		read := func(body []byte) (announce.Delivery, error) {
 			return s.read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, announce.DeliveryPath, bytes.NewReader(body)))
@@ -53,6 +55,13 @@ func FuzzDelivery(f *testing.F) {
 		for _, part := range []string{d.Message.ID, ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, ref.Channel, d.Thread} {
 			if strings.ContainsAny(part, "\x00/\r\n") {
 				t.Errorf("%q is taken, with %q as a name", body, part)
+			}
+		}
+		if mail := ref.Mail; mail != nil {
+			for _, part := range append(mail.To, mail.From, mail.HostPort()) {
+				if part == "" || strings.ContainsFunc(part, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("<>,;:\"\\", r) && part != mail.HostPort() }) {
+					t.Errorf("%q is taken, with %q in a command to the mail server", body, part)
+				}
 			}
 		}
 		if d.Thread != "" && !slack.IsTimestamp(d.Thread) || (ref.Channel != "") != (ref.Type == announce.ReceiverTypeSlackApp) {
