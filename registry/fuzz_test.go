@@ -134,6 +134,8 @@ func (g *foreignRegistry) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(http.StatusOK, http.Header{}, nil)
 	case g.status != http.StatusOK:
 		return answer(g.status, http.Header{"Retry-After": {g.retryAfter}, "Content-Type": {g.contentType}}, g.documents[0])
+	case strings.Contains(r.URL.Path, "/referrers/"):
+		return answer(http.StatusOK, http.Header{"Content-Type": {g.contentType}}, g.documents[0])
 	}
 	for n, found := range g.documents {
 		if wanted := path.Base(r.URL.Path); wanted == document.Digest(found).String() || n == 0 && !strings.HasPrefix(wanted, "sha256:") {
@@ -209,17 +211,100 @@ func FuzzPull(f *testing.F) {
 			}
 			return
 		}
-		var failed *failure.Error
-		if !errors.As(err, &failed) || !slices.Contains(pullReasons, failed.Reason) {
-			t.Fatalf("the error has no reason: %v", err)
-		}
-		if failed.RetryAfter < 0 || failed.RetryAfter > maxRetryAfter || (failed.Registry != "") != (failed.Reason == workerapi.ReasonRegistryThrottled) {
-			t.Errorf("%s: a wait of %s for %q", failed.Reason, failed.RetryAfter, failed.Registry)
-		}
+		requireReason(t, err)
 		for _, secret := range secrets {
 			if strings.Contains(err.Error()+log.String(), secret) {
 				t.Errorf("%q is disclosed: %v\n%s", secret, err, &log)
 			}
+		}
+	})
+}
+
+// requireReason fails the test unless an error is a failure of a pull, with a bounded wait if a registry throttles.
+func requireReason(t *testing.T, err error) {
+	t.Helper()
+	var failed *failure.Error
+	if !errors.As(err, &failed) || !slices.Contains(pullReasons, failed.Reason) {
+		t.Fatalf("the error has no reason: %v", err)
+	}
+	if failed.RetryAfter < 0 || failed.RetryAfter > maxRetryAfter || (failed.Registry != "") != (failed.Reason == workerapi.ReasonRegistryThrottled) {
+		t.Errorf("%s: a wait of %s for %q", failed.Reason, failed.RetryAfter, failed.Registry)
+	}
+}
+
+// FuzzAttachments: whatever a registry answers about what is attached to an image, it is the content of the digest that was asked for, of bounded length, or a
+// failure that has a reason and a bounded wait.
+func FuzzAttachments(f *testing.F) {
+	const (
+		password = "p4ssw0rd-of-the-robot"
+		config   = `{"os":"linux","architecture":"amd64"}`
+		indexes  = "application/vnd.oci.image.index.v1+json"
+		list     = `{"schemaVersion":2,"mediaType":"` + indexes + `","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"@1","size":1,"artifactType":"application/vnd.dev.sigstore.bundle.v0.3+json"}]}`
+		manifest = `{"schemaVersion":2,"config":{"digest":"@2","size":2},"layers":[{"mediaType":"x","digest":"@2","size":2}],"annotations":{"a":"b"}}`
+		limit    = 1 << 10
+	)
+	f.Add([]byte(list+"\n---\n"+manifest+"\n---\n{}"), uint16(200), indexes, "")
+	f.Add([]byte(strings.Replace(list, "@1", "sha256:"+strings.Repeat("0", 64), 1)), uint16(200), indexes, "")
+	f.Add([]byte(strings.Replace(manifest, `"size":2`, `"size":-1`, 2)+"\n---\n{}"), uint16(200), "", "")
+	f.Add([]byte(list+"\n---\n"+manifest+"\n---\n"+strings.Repeat("x", 2*limit)), uint16(200), indexes, "")
+	f.Add([]byte(`{"manifests":[{"digest":""},{"digest":"md5:0"},null]}`), uint16(200), indexes, "")
+	f.Add([]byte(`{"errors":[{"code":"TOOMANYREQUESTS","message":"`+password+`"}]}`), uint16(429), "application/json", "99999999999")
+	f.Add([]byte("<html>"), uint16(404), "text/html", "")
+	credentials := ParseCredentials(map[string]map[string][]byte{
+		"pull": {".dockerconfigjson": []byte(`{"auths":{"` + foreignHost + `":{"username":"robot","password":"` + password + `"}}}`)},
+	}, slog.New(slog.DiscardHandler))
+	own := registrytest.Linked(fmt.Appendf(nil, `{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"@1","size":%d},"layers":[]}`+"\n---\n%s", len(config), config))
+	f.Fuzz(func(t *testing.T, text []byte, status uint16, contentType, retryAfter string) {
+		documents := registrytest.Linked(text)
+		if documents == nil || status < 200 || status > 599 || slices.Contains(retriedStatusCodes, int(status)) {
+			return // there are too many documents, no server answers so, or the client library would wait and try again
+		}
+		g := &foreignRegistry{contentType: "application/vnd.oci.image.manifest.v1+json", status: http.StatusOK, documents: own}
+		p := &Puller{Credentials: credentials, Transport: g, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Unix(1_800_000_000, 0) }}
+		image, err := p.Pull(t.Context(), []string{foreignHost + "/team/app:1"}, v1.Platform{OS: "linux", Architecture: "amd64"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.contentType, g.status, g.retryAfter, g.documents, g.requests = contentType, int(status), retryAfter, documents, 0
+		from, err := p.Attachments(t.Context(), image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// failed reports whether there is an error, which must be one for people.
+		failed := func(err error) bool {
+			if err == nil || errors.Is(err, ErrAttachmentTooLarge) {
+				return err != nil
+			}
+			requireReason(t, err)
+			if strings.Contains(err.Error(), password) {
+				t.Errorf("the password is disclosed: %v", err)
+			}
+			return true
+		}
+		has := func(digest v1.Hash) bool {
+			return slices.ContainsFunc(documents, func(found []byte) bool { return document.Digest(found) == digest })
+		}
+		referrers, err := from.Referrers(image.Digest)
+		failed(err)
+		if tagged, err := from.Tagged(t.Context(), "sha256-0.att"); !failed(err) && tagged == nil && status == http.StatusOK {
+			t.Errorf("%q is taken for a missing tag", text)
+		}
+		for _, referrer := range referrers[:min(len(referrers), 3)] {
+			manifest, err := from.Manifest(t.Context(), referrer.Digest)
+			if failed(err) || manifest == nil {
+				continue
+			}
+			if !has(referrer.Digest) {
+				t.Errorf("%s is taken for the manifest of %s", text, referrer.Digest)
+			}
+			for _, layer := range manifest.Layers[:min(len(manifest.Layers), 3)] {
+				if raw, err := from.Blob(t.Context(), layer, limit); !failed(err) && (len(raw) > limit || document.Digest(raw) != layer.Digest) {
+					t.Errorf("%q is taken for the blob of %s", raw, layer.Digest)
+				}
+			}
+		}
+		if g.requests > maxRequests {
+			t.Errorf("the registry got %d requests", g.requests)
 		}
 	})
 }
