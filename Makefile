@@ -67,6 +67,11 @@ clair-images: bin/demo
 postgresql-image: bin/demo
 	bin/demo build-postgresql
 
+# The stand-in for programs that receive messages and exports.
+.PHONY: integration-images
+integration-images: bin/demo
+	bin/demo build-integrations
+
 # OLM and opm from their Go modules, and OLM's CRDs from its module.
 .PHONY: olm-images
 olm-images: bin/demo bin/opm
@@ -182,7 +187,7 @@ ui-pictures: ## Write the pictures of the web UI in docs/images/ui from the scre
 
 # Programs that the tests need besides the operator's images. They are compiled first, since the local cluster's network has no
 # module proxy.
-E2E_PROGRAMS := fixture-images clair-images bin/e2e.test bin/kubectl-scanner bin/grype bin/clairctl
+E2E_PROGRAMS := fixture-images clair-images integration-images bin/e2e.test bin/kubectl-scanner bin/grype bin/clairctl
 
 .PHONY: e2e
 e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects

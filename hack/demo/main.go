@@ -3,6 +3,7 @@
 //	demo build              compile the images of the demo and the database builder; needs the Go module proxy the first time
 //	demo build-clair        compile Clair and build an image of PostgreSQL; also needs Debian's packages
 //	demo build-postgresql   build an image of PostgreSQL, from Debian's packages
+//	demo build-integrations  an image of the stand-in for programs that receive messages and exports
 //	demo build-olm          compile the Operator Lifecycle Manager and opm, for the installation tests
 //	demo                    run the demo and leave everything running; with CI=1 in the environment, remove everything at the end
 //	demo ui                 forward a port of this machine to the web UI until an interrupt
@@ -65,6 +66,8 @@ func run(ctx context.Context, args []string) error {
 		return compile(ctx, options.Root, images.ForClair())
 	case "build-postgresql":
 		return compile(ctx, options.Root, []string{images.PostgreSQL})
+	case "build-integrations":
+		return compile(ctx, options.Root, images.ForIntegrations())
 	case "build-olm":
 		return compile(ctx, options.Root, images.ForOLM())
 	case "run":
@@ -78,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 	case "down":
 		return down(ctx, options)
 	}
-	return fmt.Errorf("%q is not a command: give build, build-clair, build-postgresql, build-olm, ui, check-ui, down or nothing", command)
+	return fmt.Errorf("%q is not a command: give build, build-clair, build-postgresql, build-integrations, build-olm, ui, check-ui, down or nothing", command)
 }
 
 // build compiles everything that the demo needs, since the local cluster's network has no internet access.

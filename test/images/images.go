@@ -25,6 +25,8 @@ const (
 	Bastion = "test/bastion"
 	// Slack is the stand-in for Slack.
 	Slack = "demo-infra/slack"
+	// Receivers is the stand-in for the other programs that receive messages and exports.
+	Receivers = "demo-infra/receivers"
 	// Files serves the files below FilesDir. The image has no files there: add them as a layer.
 	Files = "demo-infra/files"
 	// Clair replaces quay.io/projectquay/clair and accepts the same settings.
@@ -59,6 +61,9 @@ func Demo() []string { return append(Scanned(), WebUpdated, Slack, Files) }
 
 // ForClair returns the names of the additional images of a demo with Clair. The first build takes minutes and downloads packages.
 func ForClair() []string { return []string{Clair, PostgreSQL} }
+
+// ForIntegrations returns the names of the additional images of an environment with other programs (scenario.Options.Integrations).
+func ForIntegrations() []string { return []string{Receivers} }
 
 // ForOLM returns the names of the additional images of the tests with the Operator Lifecycle Manager.
 func ForOLM() []string { return []string{OLM, OPM} }
@@ -114,6 +119,7 @@ var definitions = []definition{
 	{name: Bastion, dir: "test/images/bastion", pkg: "."},
 	{name: Rocky, distribution: "rocky-9", dir: ".", pkg: "./test/images/serve"},
 	{name: Slack, dir: ".", pkg: "./test/slackstandin"},
+	{name: Receivers, dir: ".", pkg: "./test/receiverstandin"},
 	{name: Files, dir: ".", pkg: "./test/images/serve", args: []string{FilesDir}},
 	{name: Clair, dir: "hack/tools/clair", pkg: "github.com/quay/clair/v4/cmd/clair"},
 	{name: PostgreSQL, distribution: "postgresql-15", packages: postgreSQLPackages, user: "999:999"},

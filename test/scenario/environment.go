@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,9 @@ type Options struct {
 	Both bool
 	// PostgreSQL keeps the operator's store on a PostgreSQL server in the cluster.
 	PostgreSQL bool
+	// Integrations also installs stand-ins for the programs that receive messages and exports, OpenReports' CRD, and what the operator needs for
+	// them and for attested SBOMs.
+	Integrations bool
 	// DatabaseClaim is the PersistentVolumeClaim in which match workers keep vulnerability databases; empty means what the operator chooses.
 	DatabaseClaim string
 	// Upstream uses the vulnerability database of the Grype project, which requires internet access in the cluster.
@@ -118,6 +122,10 @@ type Environment struct {
 	Private *PrivateRegistry
 	// SlackAuthority is the certificate authority of the Slack stand-in, PEM.
 	SlackAuthority []byte
+	// receiverAuthority is the certificate authority of the stand-in for other receivers, PEM; empty without Integrations.
+	receiverAuthority []byte
+	// sbomKey signs SBOMs; nil without Integrations.
+	sbomKey *ecdsa.PrivateKey
 	// Database is the vulnerability database that was published last.
 	Database Database
 	// clair is the installation of Clair; nil without Clair.
@@ -214,7 +222,14 @@ func (e *Environment) Prerequisites() []Step {
 	if e.PostgreSQL {
 		steps = append(steps, Step{"Secret of the store on PostgreSQL", e.prepareStore})
 	}
-	return append(steps, Step{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack})
+	steps = append(steps, Step{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack})
+	if e.Integrations {
+		steps = append(steps,
+			Step{"A stand-in for other receivers and tools, the same way", e.startReceivers},
+			Step{"The CRD of OpenReports", e.installOpenReports},
+			Step{"A key that signs SBOMs", e.makeSBOMKey})
+	}
+	return steps
 }
 
 func (e *Environment) removeEarlier(ctx context.Context) (string, error) {

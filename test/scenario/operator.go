@@ -108,7 +108,7 @@ func ImagesOf(root string) (map[string]string, error) {
 
 func (e *Environment) operatorValues() (map[string]any, error) {
 	// A JSON string is also a YAML string, including line breaks.
-	authority, err := json.Marshal(string(e.SlackAuthority))
+	authority, err := json.Marshal(string(slices.Concat(e.SlackAuthority, e.receiverAuthority)))
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +121,13 @@ func (e *Environment) operatorValues() (map[string]any, error) {
 		"SlackHost": SlackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second, "DatabaseClaim": e.DatabaseClaim,
 		"RegistryHost": registry.Context().RegistryStr(), "PlainHTTP": registry.Context().Scheme() == "http",
 		"PrivateHost": "", "PrivateAuthority": "", "Clair": nil, "Database": e.postgreSQL, "Store": e.PostgreSQL,
+		"Integrations": e.Integrations, "ReceiverHost": ReceiverHost, "AttestedHost": "",
+	}
+	if e.sbomKey != nil && e.HasAttestedHost() {
+		if values["SBOMKey"], err = e.sbomPublicKey(); err != nil {
+			return nil, err
+		}
+		values["AttestedHost"] = attestedHost
 	}
 	if e.clair != nil {
 		values["Clair"] = e.clair.image
@@ -228,7 +235,12 @@ func (e *Environment) removeOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// With Clair, another component is installed.
-	_, err = e.Kubectl(ctx, "delete", "clusterrolebinding,clusterrole", "scanner-operator-notifier-clair-webhooks", "--ignore-not-found")
+	// With Clair and with integrations, further components are installed.
+	_, err = e.Kubectl(ctx, "delete", "clusterrolebinding,clusterrole", "scanner-operator-notifier-clair-webhooks", "scanner-operator-openreports",
+		"--ignore-not-found")
+	if err != nil {
+		return err
+	}
+	_, err = e.Kubectl(ctx, "delete", "crd", "--selector", Label+"=true", "--ignore-not-found", "--timeout=60s")
 	return err
 }

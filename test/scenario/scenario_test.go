@@ -76,6 +76,52 @@ func TestOperatorConfigurationIsValid(t *testing.T) {
 	}
 }
 
+// With integrations, the operator prefers SBOMs that the key has signed, for one registry only, and the notifier reaches the stand-in.
+func TestOperatorConfigurationHasIntegrations(t *testing.T) {
+	e := &Environment{
+		Options: Options{Registry: "198.51.100.10:5000/scanner-operator", Integrations: true}, SlackAuthority: []byte("slack\n"), receiverAuthority: []byte("receivers\n"),
+	}
+	if _, err := e.makeSBOMKey(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := e.OperatorConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read, err := config.Load(file)
+	if err != nil {
+		t.Fatalf("the operator does not take its configuration: %v\n%s", err, text)
+	}
+	if read.SBOMPolicy(attestedHost+"/shop/web") == "" || read.SBOMPolicy(e.Reference("shop/web")) != "" {
+		t.Errorf("attested SBOMs are not preferred for %s alone:\n%s", attestedHost, text)
+	}
+	values, err := e.operatorValues()
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := render("operator/kustomization.yaml", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kustomization struct {
+		Components []string
+		Images     []any
+	}
+	if err := yaml.Unmarshal([]byte(overlay), &kustomization); err != nil || len(kustomization.Components) != 1 || len(kustomization.Images) != 0 {
+		t.Errorf("want the component of OpenReports alone: %+v, %v", kustomization, err)
+	}
+	if want := "--allowed-webhook-hosts=" + SlackHost + "," + ReceiverHost + "," + ReceiverHost + ":587"; !strings.Contains(overlay, want) {
+		t.Errorf("want %s in\n%s", want, overlay)
+	}
+	if values["Authority"] != `"slack\nreceivers\n"` {
+		t.Errorf("the notifier trusts %s, want both authorities", values["Authority"])
+	}
+}
+
 func TestOperatorConfigurationAllowsClair(t *testing.T) {
 	image := pushedImage{Repository: "198.51.100.10:5000/demo-infra/clair", Digest: "sha256:aa"}
 	e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator"}, clair: &clairSetup{image: image}, postgreSQL: &image}

@@ -31,6 +31,8 @@ type Suite struct {
 	Name string
 	// BothEngines prepares the environment for Clair, too.
 	BothEngines bool
+	// Integrations prepares the environment for other programs, too.
+	Integrations bool
 	// SetUp returns the steps that set up the environment.
 	SetUp func(*scenario.Environment) []scenario.Step
 	// CheckPermissions compares permissions with their use, after all tests have succeeded.
@@ -96,6 +98,7 @@ func (s Suite) connect(ctx context.Context) (*scenario.Environment, error) {
 	}
 	// The tests compare results with the project's own advisories.
 	options.Backend, options.Both, options.Upstream = v1alpha1.BackendGrype, s.BothEngines, false
+	options.Integrations = s.Integrations
 	return scenario.Connect(ctx, options)
 }
 
