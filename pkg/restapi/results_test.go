@@ -489,6 +489,13 @@ func TestSBOMFormats(t *testing.T) {
 		}
 	}
 
+	accept := "application/spdx+json"
+	generated, err := w.clientFor(anyone).GetSBOMWithResponse(t.Context(), "shop", "web", &restv1.GetSBOMParams{Accept: &accept})
+	w.must(err)
+	if string(generated.Body) != `{"format":"spdx"}` {
+		t.Errorf("the generated client, with Accept alone: %d %s", generated.StatusCode(), generated.Body)
+	}
+
 	for name, want := range map[string][]restv1.SBOMFormat{
 		"web": {restv1.FormatSyft, restv1.FormatCycloneDX, restv1.FormatSPDX}, "old": {restv1.FormatSyft}, "new": nil,
 	} {

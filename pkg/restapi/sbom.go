@@ -46,8 +46,8 @@ func (f sbomFormat) contentType() string {
 
 // selectSBOMFormat returns the format that a request names, with precedence for its parameter.
 func selectSBOMFormat(p restv1.GetSBOMParams) (sbomFormat, error) {
-	if p.Format != "" {
-		return sbomFormats[slices.IndexFunc(sbomFormats, func(f sbomFormat) bool { return f.name == p.Format })], nil
+	if p.Format != nil {
+		return sbomFormats[slices.IndexFunc(sbomFormats, func(f sbomFormat) bool { return f.name == *p.Format })], nil
 	}
 	return acceptedSBOMFormat(ptr.Deref(p.Accept, ""))
 }

@@ -2195,7 +2195,7 @@ type GetSARIFParams struct {
 // GetSBOMParams defines parameters for GetSBOM.
 type GetSBOMParams struct {
 	// Format The format, for links. It precedes Accept.
-	Format SBOMFormat `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Format *SBOMFormat `form:"format,omitempty" json:"format,omitempty"`
 
 	// Accept Media types of the response, with their quality. A CycloneDX or SPDX media type may have a version. 406 NotAcceptable if none is known.
 	Accept *string `json:"Accept,omitempty"`

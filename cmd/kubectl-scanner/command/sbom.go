@@ -113,7 +113,7 @@ func requestDocument(ctx context.Context, api *connect.Connection, scan *v1alpha
 	case documentSARIF:
 		return api.GetSARIF(ctx, scan.Namespace, scan.Name, &restv1.GetSARIFParams{})
 	}
-	return api.GetSBOM(ctx, scan.Namespace, scan.Name, &restv1.GetSBOMParams{Format: restv1.SBOMFormat(format), AcceptEncoding: ptr.To("zstd")})
+	return api.GetSBOM(ctx, scan.Namespace, scan.Name, &restv1.GetSBOMParams{Format: ptr.To(restv1.SBOMFormat(format)), AcceptEncoding: ptr.To("zstd")})
 }
 
 // document is a response's body with its decoder.
