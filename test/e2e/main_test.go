@@ -19,7 +19,7 @@ var env *scenario.Environment
 
 func TestMain(m *testing.M) {
 	os.Exit(suite.Suite{
-		Name: "e2e", BothEngines: true, CheckPermissions: checkPermissions,
+		Name: "e2e", BothEngines: true, Integrations: true, CheckPermissions: checkPermissions,
 		SetUp: func(e *scenario.Environment) []scenario.Step {
 			env = e
 			return env.SetUp()

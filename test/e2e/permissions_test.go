@@ -19,6 +19,9 @@ const (
 // watchListReason is the reason why the permission to list a watched resource is rarely used.
 const watchListReason = "the API server sends what there is as the beginning of a watch; older ones, and one that is asked for too much, do not"
 
+// ownerReason is the reason why the permission to read workloads of a kind is rarely used.
+const ownerReason = "the owner of a Report; the tests run no workload of this kind"
+
 // rarelyUsed are permissions that a run does not use, or not every time.
 var rarelyUsed = []privilege.Exception{
 	{Account: managerAccount, Verb: "list", Resource: "nodes", Why: watchListReason},
@@ -40,6 +43,11 @@ var rarelyUsed = []privilege.Exception{
 	{Account: managerAccount, Verb: "patch", Resource: "events.events.k8s.io", Why: "an event is counted when it repeats within minutes"},
 	{Account: managerAccount, Verb: "update", Resource: "secrets", Why: "certificates are renewed after days"},
 	{Account: managerAccount, Verb: "update", Resource: "configmaps", Why: "authorities are replaced after months"},
+	{Account: managerAccount, Verb: "delete", Resource: "reports.openreports.io", Why: "of workloads that the API server has not deleted, such as those that no scanner covers any more"},
+	{Account: managerAccount, Verb: "get", Resource: "daemonsets.apps", Why: ownerReason},
+	{Account: managerAccount, Verb: "get", Resource: "replicasets.apps", Why: ownerReason},
+	{Account: managerAccount, Verb: "get", Resource: "cronjobs.batch", Why: ownerReason},
+	{Account: managerAccount, Verb: "get", Resource: "jobs.batch", Why: ownerReason},
 	{Account: managerAccount, Verb: "patch", Resource: "events", Why: "leader election says the same twice if it loses and wins within minutes"},
 }
 

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"encoding/csv"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -93,13 +95,23 @@ func checkFindings(t *testing.T, api *restclient.ClientWithResponses, ns, scan s
 	}
 }
 
-// checkDownloads checks the SBOM and the CycloneDX document.
+// checkDownloads checks the documents about an image: its SBOM in each format, the report as CycloneDX and SARIF, and the findings as CSV.
 func checkDownloads(t *testing.T, api *restclient.ClientWithResponses, ns, scan string, want []finding.Finding) {
 	t.Helper()
-	sbom, err := api.GetSBOMWithResponse(t.Context(), ns, scan, nil)
-	must(t, err)
-	if !strings.Contains(string(sbom.Body), `"artifacts"`) || !strings.Contains(string(sbom.Body), want[0].Package.Name) {
-		t.Errorf("the SBOM: %d, %d bytes, expected syft-json with %s", sbom.StatusCode(), len(sbom.Body), want[0].Package.Name)
+	for accept, answer := range map[string]struct {
+		status int
+		has    []string
+	}{
+		"":                               {http.StatusOK, []string{`"artifacts"`, want[0].Package.Name}},
+		"application/vnd.cyclonedx+json": {http.StatusOK, []string{`"specVersion":"1.6"`, want[0].Package.Name}},
+		"application/spdx+json":          {http.StatusConflict, []string{"FormatNotStored", "additionalFormats"}}, // not configured
+		"text/html":                      {http.StatusNotAcceptable, []string{"NotAcceptable"}},
+	} {
+		sbom, err := api.GetSBOMWithResponse(t.Context(), ns, scan, &restv1.GetSBOMParams{Accept: &accept})
+		must(t, err)
+		if text := strings.ReplaceAll(string(sbom.Body), `": "`, `":"`); sbom.StatusCode() != answer.status || !containsAll(text, answer.has) {
+			t.Errorf("the SBOM as %q: %d with %d bytes, expected %d with %q: %.300s", accept, sbom.StatusCode(), len(sbom.Body), answer.status, answer.has, text)
+		}
 	}
 	document, err := api.GetCycloneDX(t.Context(), ns, scan, nil)
 	must(t, err)
@@ -112,6 +124,40 @@ func checkDownloads(t *testing.T, api *restclient.ClientWithResponses, ns, scan 
 	}
 	if bom.Vulnerabilities == nil || len(*bom.Vulnerabilities) != len(ids) {
 		t.Errorf("the CycloneDX document does not have each of the %d vulnerabilities once", len(ids))
+	}
+	checkSARIF(t, api, ns, scan, want)
+	export, err := api.ExportFindings(t.Context(), ns, scan, nil)
+	must(t, err)
+	defer export.Body.Close()
+	rows, err := csv.NewReader(export.Body).ReadAll()
+	must(t, err)
+	if len(rows) != len(want)+1 || rows[0][0] != "id" || rows[1][0] != want[0].ID || !strings.Contains(export.Header.Get("Content-Disposition"), ".csv") {
+		t.Errorf("the CSV has %d lines, expected the header and %d findings: %.3q, %v", len(rows), len(want), rows, export.Header)
+	}
+}
+
+// checkSARIF checks that a document has a rule for each vulnerability, and a result for each vulnerability in each package.
+func checkSARIF(t *testing.T, api *restclient.ClientWithResponses, ns, scan string, want []finding.Finding) {
+	t.Helper()
+	answer, err := api.GetSARIFWithResponse(t.Context(), ns, scan, nil)
+	must(t, err)
+	var sarif struct {
+		Runs []struct {
+			Tool struct {
+				Driver struct{ Rules []struct{ ID string } }
+			}
+			Results []struct{ RuleID string }
+		}
+	}
+	if err := json.Unmarshal(answer.Body, &sarif); err != nil || len(sarif.Runs) != 1 {
+		t.Fatalf("the SARIF document: %d, error %v, expected one run: %.300s", answer.StatusCode(), err, answer.Body)
+	}
+	ids, pairs := map[string]bool{}, map[string]bool{}
+	for _, f := range want {
+		ids[f.ID], pairs[f.ID+" "+f.Package.Name+" "+f.Package.Type] = true, true
+	}
+	if run := sarif.Runs[0]; len(run.Tool.Driver.Rules) != len(ids) || len(run.Results) != len(pairs) {
+		t.Errorf("the SARIF document has %d rules and %d results, expected %d and %d", len(run.Tool.Driver.Rules), len(run.Results), len(ids), len(pairs))
 	}
 }
 
