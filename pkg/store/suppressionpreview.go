@@ -63,7 +63,8 @@ const (
 		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace`
 
 	selectPreviewed = wantedPresent + `
-		SELECT f.report_id, v.canonical_id, v.epss, f.known_exploited, f.severity, f.aliases, f.package, f.version, f.type, f.fix_state, f.fix_versions
+		SELECT f.report_id, v.canonical_id, CASE WHEN length(v.url) <= 256 THEN v.url ELSE '' END, v.epss, f.known_exploited, f.severity,
+			f.aliases, f.package, f.version, f.type, f.fix_state, f.fix_versions
 		FROM wanted ORDERED JOIN findings f ON f.id = wanted.id ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		LIMIT @limit`
 )
@@ -128,8 +129,8 @@ func readPreviewed(ctx context.Context, q query, ids, packages []string, every b
 		if n++; n > maxPreviewCandidates {
 			return ErrTooManyCandidates
 		}
-		err := rows.Scan(&report, &f.ID, &f.EPSS, &f.KnownExploited, &f.Severity, (*list[string])(&f.Aliases), &f.Package.Name, &f.Package.Version, &f.Package.Type,
-			&f.FixState, (*list[string])(&f.FixVersions))
+		err := rows.Scan(&report, &f.ID, &f.URL, &f.EPSS, &f.KnownExploited, &f.Severity,
+			(*list[string])(&f.Aliases), &f.Package.Name, &f.Package.Version, &f.Package.Type, &f.FixState, (*list[string])(&f.FixVersions))
 		found[report] = append(found[report], f)
 		return err
 	})

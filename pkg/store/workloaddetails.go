@@ -40,7 +40,7 @@ type WorkloadImage struct {
 }
 
 // WorkloadFinding is a vulnerability in a package of the images of a workload, with the worst values of these images. It has no paths,
-// description and advisories.
+// description and advisories, and no URL of more than 256 characters.
 type WorkloadFinding struct {
 	finding.Finding
 	// Containers run such an image, sorted.

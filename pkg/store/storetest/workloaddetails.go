@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -24,8 +25,10 @@ func (on suite) testWorkloadDetails(t *testing.T) {
 	elsewhere := used("scanner", "api", workload("web", "ghcr.io/shop/api"))
 	elsewhere.Namespace, elsewhere.Workloads[0].Namespace = "blog", "blog"
 	must(t, f.SetUsage(t.Context(), elsewhere))
-	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib", severity(finding.Low), fixed))
-	f.report(t, "proxy", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical)))
+	address := func(url string) func(*finding.Finding) { return func(v *finding.Finding) { v.URL = url } }
+	tooLong := address("https://example.com/" + strings.Repeat("ü", 256))
+	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", address("https://example.com/1")), vulnerable("CVE-2026-0002", "zlib", severity(finding.Low), fixed, tooLong))
+	f.report(t, "proxy", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), address("https://example.com/1")))
 	f.report(t, "api", vulnerable("CVE-2026-0003", "curl"))
 
 	lines := func(namespace, kind, name string, exceptions ...exception.Exception) (lines []string) {
@@ -39,6 +42,9 @@ func (on suite) testWorkloadDetails(t *testing.T) {
 			if found.Exception != nil {
 				line += " by " + found.Exception.Name
 			}
+			if found.URL != "" {
+				line += ", see " + found.URL
+			}
 			lines = append(lines, line)
 		}
 		return append(lines, fmt.Sprint(d.Counts.Total(), " and ", d.Suppressed))
@@ -47,18 +53,18 @@ func (on suite) testWorkloadDetails(t *testing.T) {
 		pending, web, proxy = "main runs ghcr.io/shop/pending:1 of scanner", "main runs ghcr.io/shop/web:1 of scanner", "proxy runs ghcr.io/shop/proxy:1 of scanner"
 		zlib                = "Low CVE-2026-0002 in zlib of [main]"
 	)
-	equal(t, "web", lines("shop", "Deployment", "web"), []string{pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy]", zlib, "2 and 0"})
+	equal(t, "web", lines("shop", "Deployment", "web"), []string{pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy], see https://example.com/1", zlib, "2 and 0"})
 	equal(t, "another kind", lines("shop", "StatefulSet", "web"), []string{"0 and 0"})
 	equal(t, "another namespace", lines("blog", "Deployment", "web"), []string{"main runs ghcr.io/shop/api:1 of scanner", "High CVE-2026-0003 in curl of [main]", "1 and 0"})
 	openssl := exception.Exception{UID: "1", Name: "old", Namespace: "shop", Vulnerabilities: []string{"CVE-2026-0001"}}
 	equal(t, "with an exception", lines("shop", "Deployment", "web", openssl), []string{
-		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy] by old", zlib, "1 and 1",
+		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy] by old, see https://example.com/1", zlib, "1 and 1",
 	})
 	ofNobody := store.WorkloadQuery{Namespace: "shop", Kind: "Deployment", Name: "web", Scanner: "another"}
 	equal(t, "of another Scanner", got[store.WorkloadDetails](t)(f.Workload(t.Context(), ofNobody, 10)), store.WorkloadDetails{})
 	openssl.Images = []string{"*/web"}
 	equal(t, "with an exception for one of the images", lines("shop", "Deployment", "web", openssl), []string{
-		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy]", zlib, "2 and 0",
+		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy], see https://example.com/1", zlib, "2 and 0",
 	})
 }
 
