@@ -66,18 +66,24 @@ func (s SBOMSource) Problem() (field, problem string) {
 		return "prefer", "must be " + PreferAttestation + " with signers or a trustedRoot: without it, images are cataloged and nobody is trusted"
 	case s.PrefersAttestation() && len(s.Signers) == 0:
 		return "signers", "must name at least one signer: an SBOM by anybody would be believed otherwise"
-	case len(s.Signers) > MaxSigners:
-		return "signers", fmt.Sprintf("there are %d of them, at most %d are allowed", len(s.Signers), MaxSigners)
 	}
-	for i, signer := range s.Signers {
-		if field, problem := signer.problem(s.TrustedRoot != ""); problem != "" {
+	return trustProblem(s.Signers, s.TrustedRoot)
+}
+
+// trustProblem returns the first field of signers and trusted root that cannot be used, and why.
+func trustProblem(signers []Signer, trustedRoot string) (field, problem string) {
+	if len(signers) > MaxSigners {
+		return "signers", fmt.Sprintf("there are %d of them, at most %d are allowed", len(signers), MaxSigners)
+	}
+	for i, signer := range signers {
+		if field, problem := signer.problem(trustedRoot != ""); problem != "" {
 			return fmt.Sprintf("signers[%d]%s", i, field), problem
 		}
 	}
 	var root struct {
 		MediaType string `json:"mediaType"`
 	}
-	if s.TrustedRoot != "" && (json.Unmarshal([]byte(s.TrustedRoot), &root) != nil || !strings.HasPrefix(root.MediaType, "application/vnd.dev.sigstore.trustedroot")) {
+	if trustedRoot != "" && (json.Unmarshal([]byte(trustedRoot), &root) != nil || !strings.HasPrefix(root.MediaType, "application/vnd.dev.sigstore.trustedroot")) {
 		return "trustedRoot", "must be the content of a Sigstore trusted_root.json (cosign trusted-root create, or the file of your Sigstore's TUF repository)"
 	}
 	return "", ""

@@ -98,7 +98,7 @@ const (
 	ContentTypeJSON = "application/json"
 	// ContentTypeCatalog is a CatalogResult as one line of JSON, followed by the documents whose sizes it contains, in the order of its
 	// fields: indexes and manifest as the registry sent them, then the syft-json SBOM, the match input and the SBOM in additional formats, all
-	// zstd-compressed.
+	// zstd-compressed, and at last the OpenVEX documents as they were signed.
 	ContentTypeCatalog = "application/vnd.scanner-operator.catalog"
 )
 
@@ -120,6 +120,8 @@ type Registry struct {
 	Provider string `json:"provider,omitempty"`
 	// SBOM configures where the SBOMs of the registry's images come from.
 	SBOM SBOMSource `json:"sbom,omitzero"`
+	// VEX configures which OpenVEX documents about the registry's images count.
+	VEX VEXSource `json:"vex,omitzero"`
 }
 
 // CatalogResult is the beginning of a catalog Job's upload. It does not contain the platform's manifest, or its relation to the image:
@@ -139,6 +141,8 @@ type CatalogResult struct {
 	SBOMSigner string `json:"sbomSigner,omitempty"`
 	// SBOMProblem is why no attested SBOM was used, in one line of at most MaxSBOMProblemBytes; empty if one was used, or none was wanted.
 	SBOMProblem string `json:"sbomProblem,omitempty"`
+	// VEXProblem is why attached OpenVEX documents are not accepted, in one line of at most MaxVEXProblemBytes; empty if there is no such document.
+	VEXProblem string `json:"vexProblem,omitempty"`
 	// ManifestSizes are the sizes in bytes of the documents that lead from the image's digest to the platform's manifest, which is the
 	// last. It is the only one if the image's digest is its own. An index comes before its children. A manifest that no runtime runs is
 	// followed by its configuration.
@@ -148,6 +152,8 @@ type CatalogResult struct {
 	MatchInputSize int64 `json:"matchInputSize"`
 	// Additional are the SBOM's additional formats, each at most once.
 	Additional []FormattedSBOM `json:"additional,omitempty"`
+	// VEX are the accepted OpenVEX documents, at most MaxVEXDocuments with MaxVEXBytes. They come last, uncompressed.
+	VEX []VEXDocument `json:"vex,omitempty"`
 }
 
 // FormattedSBOM is the SBOM in an additional format.

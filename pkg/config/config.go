@@ -213,6 +213,8 @@ type Registry struct {
 	// SBOM configures where the SBOMs of the registry's images come from, for Grype. With prefer: Attestation, an SBOM that is attached to an
 	// image replaces its catalog if one of the signers has signed it. At most 16 signers. Default: images are cataloged.
 	SBOM workerapi.SBOMSource `json:"sbom,omitzero"`
+	// VEX configures which OpenVEX documents about the registry's images count: by default none.
+	VEX workerapi.VEXSource `json:"vex,omitzero"`
 }
 
 // Clair configures the Clair backend.

@@ -71,12 +71,40 @@ func (c Config) Providers(host string) (providers []string) {
 // SBOMPolicy returns the policy by which attested SBOMs of an image are accepted, whose repositories are given. It is empty if images of one
 // of the registries are cataloged, or if the registries trust different signers: whom one registry trusts says nothing for the other.
 func (c Config) SBOMPolicy(repositories ...string) (policy string) {
+	return c.commonPolicy(repositories, func(r Registry) string { return r.SBOM.Policy() })
+}
+
+// VEXPolicy is SBOMPolicy for OpenVEX documents that are attached to an image.
+func (c Config) VEXPolicy(repositories ...string) (policy string) {
+	return c.commonPolicy(repositories, Registry.vexPolicy)
+}
+
+// VEXHosts returns the hosts whose images the statements count for that were accepted by a policy. There are none if the policy is not configured
+// any more.
+func (c Config) VEXHosts(policy string) (hosts []string) {
+	for _, registry := range c.Registries {
+		if policy != "" && registry.vexPolicy() == policy {
+			hosts = append(hosts, workerapi.CanonicalHost(registry.Host))
+		}
+	}
+	return hosts
+}
+
+// ReadsVEX reports whether OpenVEX documents of any registry's images count.
+func (c Config) ReadsVEX() bool {
+	return slices.ContainsFunc(c.Registries, func(r Registry) bool { return r.VEX.ReadsImages() })
+}
+
+func (r Registry) vexPolicy() string { return workerapi.Registry(r).VEXPolicy() }
+
+// commonPolicy returns the policy that the registries of all repositories have; empty if one has none, or another.
+func (c Config) commonPolicy(repositories []string, policyOf func(Registry) string) (policy string) {
 	for i, repository := range repositories {
 		host, _, _ := strings.Cut(repository, "/")
 		of := ""
 		for _, registry := range c.Registries {
 			if workerapi.CanonicalHost(registry.Host) == workerapi.CanonicalHost(host) {
-				of = registry.SBOM.Policy()
+				of = policyOf(registry)
 			}
 		}
 		if of == "" || i > 0 && of != policy {
@@ -109,6 +137,8 @@ func (c Config) validateRegistries(errs *fieldErrors) {
 		errs.check(problem == "", field+".provider", "%s", problem)
 		part, problem := registry.SBOM.Problem()
 		errs.check(problem == "", field+".sbom."+part, "%s", problem)
+		part, problem = workerapi.Registry(registry).VEXProblem()
+		errs.check(problem == "", field+".vex."+part, "%s", problem)
 	}
 	// The workers' JSON has the same fields.
 	text, err := json.Marshal(c.Registries)

@@ -78,6 +78,7 @@ func TestInvalidRegistries(t *testing.T) {
 		"too many mirrors":              {[]Registry{{Host: "a.b", Mirrors: manyMirrors(9)}}, "registries[0].mirrors"},
 		"an unknown provider":           {[]Registry{{Host: "company.azurecr.io", Provider: "Azure"}}, "registries[0].provider"},
 		"a provider of other hosts":     {[]Registry{{Host: "company.azurecr.io", Provider: "gcp"}}, "registries[0].provider"},
+		"VEX without signers":           {[]Registry{{Host: "a.b", VEX: workerapi.VEXSource{Sources: []string{"Image"}}}}, "registries[0].vex.signers"},
 		"an SBOM without signers":       {[]Registry{{Host: "a.b", SBOM: workerapi.SBOMSource{Prefer: "Attestation"}}}, "registries[0].sbom.signers"},
 		"a provider with its own CA":    {[]Registry{{Host: "company.azurecr.io", Provider: "azure", CABundle: valid}}, "registries[0].provider"},
 	} {
@@ -174,5 +175,33 @@ func TestSBOMPolicy(t *testing.T) {
 	}
 	if acme.Policy() == other.Policy() || acme.Policy() == "" {
 		t.Errorf("the policies %q and %q are the same, or empty", acme.Policy(), other.Policy())
+	}
+}
+
+// TestVEXHosts: statements count for the hosts that trust the same signers now.
+func TestVEXHosts(t *testing.T) {
+	trusting := func(host, identity string) Registry {
+		return Registry{Host: host, VEX: workerapi.VEXSource{
+			Sources: []string{workerapi.VEXFromImage}, Signers: []workerapi.Signer{{Issuer: "https://issuer.example.com", Identity: identity}}, TrustedRoot: "{}",
+		}}
+	}
+	c := Config{Registries: []Registry{trusting("a.example.com", "acme"), trusting("index.docker.io", "acme"), trusting("b.example.com", "other"), {Host: "c.example.com"}}}
+	acme := c.VEXPolicy("a.example.com/web")
+	if diff := cmp.Diff([]string{"a.example.com", "docker.io"}, c.VEXHosts(acme)); diff != "" {
+		t.Errorf("hosts (-want +got):\n%s", diff)
+	}
+	if hosts := c.VEXHosts("former"); hosts != nil {
+		t.Errorf("a policy that nobody has counts for %q", hosts)
+	}
+	if hosts := c.VEXHosts(""); hosts != nil {
+		t.Errorf("statements that nobody has signed count for %q", hosts)
+	}
+	for _, repositories := range [][]string{{"a.example.com/web", "b.example.com/web"}, {"a.example.com/web", "c.example.com/web"}, {"d.example.com/web"}, {}} {
+		if policy := c.VEXPolicy(repositories...); policy != "" {
+			t.Errorf("images of %q have the policy %q", repositories, policy)
+		}
+	}
+	if !c.ReadsVEX() || (Config{}).ReadsVEX() {
+		t.Error("whether any documents are read is wrong")
 	}
 }
