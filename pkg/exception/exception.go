@@ -35,16 +35,60 @@ type Exception struct {
 	Packages []Package
 	// Images are globs (image.Match) of repository, repository:tag or repository@digest; empty for all.
 	Images []string
-	// Created is when the resource was created. Expires is zero if the exception never expires.
+	// Created is when the resource was created, or the statement made. Expires is zero if the exception never expires.
 	Created, Expires time.Time
+	// Manifest is set for a statement of an OpenVEX document that is attached to an image, and limits it to that image: the exception is no resource,
+	// Name is the document's ID, and Signer is who signed the document.
+	Manifest int64
+	Signer   string
 }
 
-// Resource returns the kind and the name of the resource, such as "VulnerabilityException shop/accepted".
-func (e Exception) Resource() string {
-	if e.Namespace == "" {
-		return "ClusterVulnerabilityException " + e.Name
+// Kinds of exceptions.
+const (
+	KindNamespaced  = "VulnerabilityException"
+	KindClusterWide = "ClusterVulnerabilityException"
+	// KindStatement is a statement of an OpenVEX document that is attached to an image. It is no resource.
+	KindStatement = "OpenVEX"
+)
+
+// Sources of exceptions.
+const (
+	FromResource = "Resource"
+	FromImage    = "Image"
+)
+
+// IsStatement reports whether the exception is a statement of a document that is attached to an image, and no resource.
+func (e Exception) IsStatement() bool { return e.Manifest != 0 }
+
+// Kind returns the exception's kind.
+func (e Exception) Kind() string {
+	switch {
+	case e.IsStatement():
+		return KindStatement
+	case e.Namespace == "":
+		return KindClusterWide
 	}
-	return "VulnerabilityException " + e.Namespace + "/" + e.Name
+	return KindNamespaced
+}
+
+// Source returns where the exception comes from.
+func (e Exception) Source() string {
+	if e.IsStatement() {
+		return FromImage
+	}
+	return FromResource
+}
+
+// Resource returns the kind and the name of the resource, such as "VulnerabilityException shop/accepted". For a statement it names the document
+// and its signer.
+func (e Exception) Resource() string {
+	switch {
+	case e.IsStatement():
+		return fmt.Sprintf("%s %s, attached to the image and signed by %s", KindStatement, e.Name, e.Signer)
+	case e.Namespace == "":
+		return KindClusterWide + " " + e.Name
+	}
+	return KindNamespaced + " " + e.Namespace + "/" + e.Name
 }
 
 // Package selects packages. An empty field selects all.
@@ -63,10 +107,20 @@ type Image struct {
 	Reference image.Reference
 	// Digest is the one that the node reports.
 	Digest string
+	// Manifest identifies the platform's manifest in its credential scope, as Exception.Manifest does; 0 while it is not known.
+	Manifest int64
 }
 
 // Set holds the exceptions that are in force for one or more namespaces at one time. The zero value suppresses nothing.
 type Set struct {
+	exceptions []prepared
+	// statements are the exceptions with a manifest, by manifest. They are compared only with findings in that manifest's image.
+	statements map[int64]bound
+	key        string
+}
+
+// bound are the statements about one manifest.
+type bound struct {
 	exceptions []prepared
 	key        string
 }
@@ -80,6 +134,7 @@ type prepared struct {
 // NewSet returns the set of those exceptions that have not expired at now.
 func NewSet(exceptions []Exception, now time.Time) Set {
 	var s Set
+	statements := make(map[int64][]prepared)
 	for _, e := range exceptions {
 		if !e.Expires.IsZero() && !now.Before(e.Expires) {
 			continue
@@ -88,11 +143,44 @@ func NewSet(exceptions []Exception, now time.Time) Set {
 		for _, id := range e.Vulnerabilities {
 			p.vulnerabilities[strings.ToUpper(id)] = true
 		}
-		s.exceptions = append(s.exceptions, p)
+		if e.IsStatement() {
+			statements[e.Manifest] = append(statements[e.Manifest], p)
+		} else {
+			s.exceptions = append(s.exceptions, p)
+		}
 	}
 	slices.SortFunc(s.exceptions, compareExpiry)
-	s.key = keyOf(s.exceptions)
+	for manifest, about := range statements {
+		slices.SortFunc(about, compareExpiry)
+		if s.statements == nil {
+			s.statements = make(map[int64]bound, len(statements))
+		}
+		s.statements[manifest] = bound{about, keyOf(about)}
+	}
+	s.key = s.computeKey()
 	return s
+}
+
+// computeKey returns the key of the set.
+func (s Set) computeKey() string {
+	key := keyOf(s.exceptions)
+	if len(s.statements) == 0 {
+		return key
+	}
+	sum := sha256.New()
+	fmt.Fprintln(sum, key)
+	for _, manifest := range slices.Sorted(maps.Keys(s.statements)) {
+		fmt.Fprintln(sum, manifest, s.statements[manifest].key)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// about returns the resources of the set, followed by the statements about one image.
+func (s Set) about(img Image) [2][]prepared {
+	if img.Manifest == 0 {
+		return [2][]prepared{s.exceptions}
+	}
+	return [2][]prepared{s.exceptions, s.statements[img.Manifest].exceptions}
 }
 
 // compareExpiry orders exceptions by expiry, the latest first.
@@ -130,34 +218,64 @@ func (s Set) In(namespaces map[string]bool) Set {
 	if !slices.ContainsFunc(s.exceptions, func(p prepared) bool { return !applies(p) }) {
 		return s
 	}
-	var part Set
+	part := Set{statements: s.statements}
 	for _, p := range s.exceptions {
 		if applies(p) {
 			part.exceptions = append(part.exceptions, p)
 		}
 	}
-	part.key = keyOf(part.exceptions)
+	part.key = part.computeKey()
 	return part
 }
 
-// All returns the exceptions of the set, the one that expires last first.
+// About returns the set without the statements about other images than the given ones.
+func (s Set) About(images map[int64]bool) Set {
+	if len(s.statements) == 0 {
+		return s
+	}
+	part := Set{exceptions: s.exceptions}
+	for manifest := range images {
+		if about, found := s.statements[manifest]; found {
+			if part.statements == nil {
+				part.statements = make(map[int64]bound)
+			}
+			part.statements[manifest] = about
+		}
+	}
+	part.key = part.computeKey()
+	return part
+}
+
+// All returns the exceptions of the set: resources, the one that expires last first, and then statements.
 func (s Set) All() []Exception {
 	all := make([]Exception, 0, len(s.exceptions))
 	for _, e := range s.exceptions {
 		all = append(all, e.Exception)
 	}
+	for _, manifest := range slices.Sorted(maps.Keys(s.statements)) {
+		for _, e := range s.statements[manifest].exceptions {
+			all = append(all, e.Exception)
+		}
+	}
 	return all
 }
 
 // SuppressedBy returns the exception that suppresses a finding in an image; nil if none does. If several do, it returns the one that expires
-// last, so that its expiry is the end of the suppression.
-func (s Set) SuppressedBy(img Image, f finding.Finding) *Exception {
-	for i := range s.exceptions {
-		if e := &s.exceptions[i]; e.suppresses(img, f) {
-			return &e.Exception
+// last, so that its expiry is the end of the suppression. Of a resource and a statement that both never expire, it returns the resource.
+func (s Set) SuppressedBy(img Image, f finding.Finding) (by *Exception) {
+	for _, exceptions := range s.about(img) {
+		for i := range exceptions {
+			e := &exceptions[i]
+			if by != nil && by.Expires.IsZero() {
+				return by
+			}
+			if e.suppresses(img, f) {
+				by = &e.Exception
+				break
+			}
 		}
 	}
-	return nil
+	return by
 }
 
 // SuppressedUnderAllNames returns the exception that suppresses a finding in an image under each of its names; nil if the finding is not suppressed
@@ -215,9 +333,14 @@ func (p *prepared) matchesImage(img Image) bool {
 // SearchBounds returns bounds for a search of suppressed findings. The set suppresses only findings with one of the IDs (in upper case,
 // canonical or alias) or in a package with one of the names. With every, there is no such bound.
 func (s Set) SearchBounds() (ids, packages []string, every bool) {
+	for _, about := range s.statements {
+		for _, e := range about.exceptions {
+			ids = slices.AppendSeq(ids, maps.Keys(e.vulnerabilities))
+		}
+	}
 	for _, e := range s.exceptions {
 		if len(e.vulnerabilities) > 0 {
-			ids = append(ids, slices.Collect(maps.Keys(e.vulnerabilities))...)
+			ids = slices.AppendSeq(ids, maps.Keys(e.vulnerabilities))
 			continue
 		}
 		for _, pkg := range e.Packages {

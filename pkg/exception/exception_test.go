@@ -157,6 +157,68 @@ func TestSuppressedUnderAllNames(t *testing.T) {
 	}
 }
 
+// TestStatements: a statement of an attached document suppresses findings of the image with its manifest, and of no other.
+func TestStatements(t *testing.T) {
+	in := func(manifest int64, repository string) exception.Image {
+		return exception.Image{Namespace: "shop", Reference: image.Reference{Repository: repository}, Digest: digest, Manifest: manifest}
+	}
+	statement := func(manifest int64, change func(*exception.Exception)) exception.Exception {
+		e := exception.Exception{
+			UID: "statement", Name: "doc", Signer: "jane", Manifest: manifest, Namespaces: map[string]bool{"shop": true}, Images: []string{"registry.example.com/*"},
+			Vulnerabilities: []string{"CVE-2026-0001"},
+		}
+		if change != nil {
+			change(&e)
+		}
+		return e
+	}
+	ours := in(7, "registry.example.com/shop/web")
+	accepted, ending := ids("CVE-2026-0001"), ids("CVE-2026-0001")
+	accepted.Name, ending.Name, ending.Expires = "accepted", "ending", noon.Add(time.Hour)
+	for name, tt := range map[string]struct {
+		exceptions []exception.Exception
+		image      exception.Image
+		want       string
+	}{
+		"its image":                       {[]exception.Exception{statement(7, nil)}, ours, "doc"},
+		"another manifest":                {[]exception.Exception{statement(7, nil)}, in(8, "registry.example.com/shop/web"), ""},
+		"a manifest that is not known":    {[]exception.Exception{statement(7, nil)}, in(0, "registry.example.com/shop/web"), ""},
+		"another registry":                {[]exception.Exception{statement(7, nil)}, in(7, "registry.example.org/shop/web"), ""},
+		"another namespace":               {[]exception.Exception{statement(7, func(e *exception.Exception) { e.Namespaces = map[string]bool{"blog": true} })}, ours, ""},
+		"another vulnerability":           {[]exception.Exception{statement(7, func(e *exception.Exception) { e.Vulnerabilities = []string{"CVE-2"} })}, ours, ""},
+		"another package":                 {[]exception.Exception{statement(7, func(e *exception.Exception) { e.Packages = []exception.Package{{Name: "zlib", Type: "deb"}} })}, ours, ""},
+		"a resource goes first":           {[]exception.Exception{statement(7, nil), accepted}, ours, "accepted"},
+		"what does not expire goes first": {[]exception.Exception{ending, statement(7, nil)}, ours, "doc"},
+		"a resource alone":                {[]exception.Exception{ending, statement(8, nil)}, ours, "ending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := exception.NewSet(tt.exceptions, noon)
+			for what, set := range map[string]exception.Set{
+				"the set": set, "the part about the image": set.About(map[int64]bool{tt.image.Manifest: true}), "the part in the namespace": set.In(map[string]bool{"shop": true}),
+			} {
+				by := set.SuppressedBy(tt.image, openssl)
+				if (by == nil) != (tt.want == "") || by != nil && by.Name != tt.want {
+					t.Errorf("of %s, %+v suppresses it, want %q", what, by, tt.want)
+				}
+				if ids, _, _ := set.SearchBounds(); by != nil && !slices.Contains(ids, "CVE-2026-0001") {
+					t.Errorf("a search for %q does not find what %s suppresses", ids, what)
+				}
+			}
+		})
+	}
+	both := exception.NewSet([]exception.Exception{accepted, statement(7, nil), statement(8, nil)}, noon)
+	one, none := both.About(map[int64]bool{7: true}), both.About(nil)
+	if len(both.All()) != 3 || len(one.All()) != 2 || len(none.All()) != 1 {
+		t.Errorf("%d, %d and %d exceptions, want 3, 2 and 1", len(both.All()), len(one.All()), len(none.All()))
+	}
+	if keys := map[string]bool{both.Key(): true, one.Key(): true, none.Key(): true}; len(keys) != 3 {
+		t.Error("sets that suppress different findings have the same key")
+	}
+	if alone := exception.NewSet([]exception.Exception{accepted}, noon); alone.Key() != none.Key() {
+		t.Error("statements about other images change the key")
+	}
+}
+
 // Generators with few values, so that exceptions match findings.
 var (
 	someID      = rapid.SampledFrom([]string{"CVE-1", "cve-1", "CVE-2", "GHSA-a", "ghsa-A", "CVE-3"})

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -217,36 +218,10 @@ func selectorsOf(subcomponents []vex.Subcomponent) (selectors []v1alpha1.Package
 	return selectors, nil
 }
 
-// packageTypes are the engine's names of the types of package URLs.
-var packageTypes = map[string]string{
-	packageurl.TypeDebian: "deb", packageurl.TypeApk: "apk", packageurl.TypeRPM: "rpm", packageurl.TypeGolang: "go-module", packageurl.TypeNPM: "npm",
-	packageurl.TypePyPi: "python", packageurl.TypeGem: "gem", packageurl.TypeMaven: "java-archive", packageurl.TypeCargo: "rust-crate",
-	packageurl.TypeNuget: "dotnet", packageurl.TypeComposer: "php-composer", packageurl.TypeAlpm: "alpm",
-}
-
 // selectorOf returns the package that a URL names, as findings name it.
 func selectorOf(purl packageurl.PackageURL) (v1alpha1.PackageSelector, error) {
-	kind, known := packageTypes[purl.Type]
-	if !known {
-		return v1alpha1.PackageSelector{}, fmt.Errorf("%s has a type that is not known", purl.ToString())
-	}
-	name := purl.Name
-	switch purl.Type {
-	case packageurl.TypeGolang, packageurl.TypeNPM, packageurl.TypeComposer:
-		if purl.Namespace != "" {
-			name = purl.Namespace + "/" + purl.Name
-		}
-	}
-	version := purl.Version
-	if epoch := purl.Qualifiers.Map()["epoch"]; epoch != "" && version != "" {
-		version = epoch + ":" + version
-	}
-	for _, part := range []string{name, version} {
-		if strings.ContainsAny(part, "*?") {
-			return v1alpha1.PackageSelector{}, fmt.Errorf("%s has * or ? in it, which an exception takes for a glob", purl.ToString())
-		}
-	}
-	return v1alpha1.PackageSelector{Name: name, Version: version, Type: kind}, nil
+	selected, err := exception.PackageOf(purl)
+	return v1alpha1.PackageSelector{Name: selected.Name, Version: selected.Version, Type: selected.Type}, err
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)

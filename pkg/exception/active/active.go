@@ -1,4 +1,5 @@
-// Package active reads exceptions from the Kubernetes API: VulnerabilityExceptions and ClusterVulnerabilityExceptions.
+// Package active reads exceptions from the Kubernetes API: VulnerabilityExceptions and ClusterVulnerabilityExceptions. It adds the statements about
+// images that the operator has stored.
 //
 // It writes nothing. Of namespaces it reads only the labels, and only if an exception selects namespaces by label.
 package active
@@ -22,13 +23,21 @@ type Source struct {
 	// Reader reads exceptions and the metadata of namespaces. With a cached reader, no method sends a request.
 	Reader client.Reader
 	Clock  clock.PassiveClock
+	// Statements are those of documents that are attached to images; nil for none.
+	Statements Statements
 }
+
+// Statements returns the statements about images that run in some namespaces (nil: all). The Namespaces of each are set.
+type Statements func(ctx context.Context, namespaces []string) ([]exception.Exception, error)
 
 // InForce returns the exceptions that are in force in a namespace now: its own, and cluster-wide ones that select it. next is when the
 // first of them expires; zero if none does. A namespace that does not exist has no labels.
 func (s Source) InForce(ctx context.Context, namespace string) (set exception.Set, next time.Time, err error) {
 	all, err := s.read(ctx, namespace)
 	if err != nil {
+		return exception.Set{}, time.Time{}, err
+	}
+	if err := all.addStatements(ctx, s.Statements, []string{namespace}); err != nil {
 		return exception.Set{}, time.Time{}, err
 	}
 	set = exception.NewSet(all.applyingTo(namespace), s.Clock.Now())
@@ -44,7 +53,12 @@ func (s Source) InForceIn(ctx context.Context, namespaces []string) (set excepti
 	if err != nil {
 		return exception.Set{}, time.Time{}, err
 	}
-	var about []exception.Exception
+	if len(namespaces) > 0 { // no namespaces would be all
+		if err := all.addStatements(ctx, s.Statements, namespaces); err != nil {
+			return exception.Set{}, time.Time{}, err
+		}
+	}
+	about := all.statements
 	for _, namespace := range namespaces {
 		about = append(about, all.own[namespace]...)
 	}
@@ -89,6 +103,9 @@ func (s Source) AllNamespaces(ctx context.Context) (func(namespace string) excep
 	if err != nil {
 		return nil, err
 	}
+	if err := all.addStatements(ctx, s.Statements, nil); err != nil {
+		return nil, err
+	}
 	now, known := s.Clock.Now(), map[string]exception.Set{}
 	return func(namespace string) exception.Set {
 		set, found := known[namespace]
@@ -118,6 +135,7 @@ func (s Source) Selects(ctx context.Context, e *v1alpha1.ClusterVulnerabilityExc
 type exceptionSet struct {
 	own         map[string][]exception.Exception // by namespace
 	clusterWide []clusterWide
+	statements  []exception.Exception
 	labels      map[string]labels.Set // of the namespaces, if any exception selects by labels
 }
 
@@ -134,7 +152,21 @@ func (e *exceptionSet) applyingTo(namespace string) []exception.Exception {
 			about = append(about, c.Exception)
 		}
 	}
+	for i := range e.statements {
+		if e.statements[i].Namespaces[namespace] {
+			about = append(about, e.statements[i])
+		}
+	}
 	return about
+}
+
+// addStatements adds the statements about images in some namespaces, nil for all.
+func (e *exceptionSet) addStatements(ctx context.Context, read Statements, namespaces []string) (err error) {
+	if read == nil {
+		return nil
+	}
+	e.statements, err = read(ctx, namespaces)
+	return err
 }
 
 // read reads what applies to a namespace, or to all. The objects belong to the cache and must not be changed.

@@ -1,6 +1,8 @@
 package active_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -139,5 +141,44 @@ func TestFromResource(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("exception (-want +got):\n%s", diff)
+	}
+}
+
+// TestStatements: statements about images are exceptions in the namespaces that run the image, whichever way exceptions are read.
+func TestStatements(t *testing.T) {
+	s := sourceOf(t, own("shop", "accepted", 0))
+	var asked [][]string
+	s.Statements = func(_ context.Context, namespaces []string) ([]exception.Exception, error) {
+		asked = append(asked, namespaces)
+		return []exception.Exception{{UID: "1", Name: "doc", Manifest: 7, Vulnerabilities: []string{"CVE-1"}, Namespaces: map[string]bool{"shop": true}}}, nil
+	}
+	has := func(set exception.Set) bool {
+		return slices.ContainsFunc(set.All(), func(e exception.Exception) bool { return e.Name == "doc" && e.IsStatement() })
+	}
+	one, _, err := s.InForce(t.Context(), "shop")
+	if err != nil || !has(one) || len(one.All()) != 2 {
+		t.Errorf("in shop: %v, %v", one.All(), err)
+	}
+	other, _, err := s.InForce(t.Context(), "play")
+	if err != nil || has(other) {
+		t.Errorf("in play: %v, %v", other.All(), err)
+	}
+	several, _, err := s.InForceIn(t.Context(), []string{"play", "shop"})
+	if err != nil || !has(several) {
+		t.Errorf("in play and shop: %v, %v", several.All(), err)
+	}
+	if none, _, err := s.InForceIn(t.Context(), nil); err != nil || has(none) {
+		t.Errorf("in no namespace: %v, %v", none.All(), err)
+	}
+	all, err := s.AllNamespaces(t.Context())
+	if err != nil || !has(all("shop")) || has(all("play")) {
+		t.Errorf("in all namespaces: shop %v, play %v, %v", all("shop").All(), all("play").All(), err)
+	}
+	if diff := cmp.Diff([][]string{{"shop"}, {"play"}, {"play", "shop"}, nil}, asked); diff != "" {
+		t.Errorf("namespaces that were read (-want +got):\n%s", diff)
+	}
+	s.Statements = func(context.Context, []string) ([]exception.Exception, error) { return nil, errors.New("store") }
+	if _, _, err := s.InForce(t.Context(), "shop"); err == nil {
+		t.Error("exceptions without the statements, which cannot be read")
 	}
 }

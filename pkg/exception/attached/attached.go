@@ -1,0 +1,314 @@
+// Package attached turns the OpenVEX documents that are attached to an image into exceptions
+// (https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md).
+//
+// Who signed a document and which digest the signature is about is verified before. The package promises that
+//   - an exception is about the image that the document is attached to, and never suppresses more than its statement says,
+//   - only statements with the status not_affected or fixed become exceptions, and only while no later statement says otherwise,
+//   - a document that cannot be read, is too large or contradicts itself leads to no exception at all, and to a problem that names the reason.
+//
+// It knows no store and no engine. Which finding an exception suppresses is decided by package exception.
+package attached
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openvex/go-vex/pkg/vex"
+	"github.com/package-url/packageurl-go"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
+)
+
+// Bounds of one statement.
+const (
+	maxNames    = 64 // IDs and aliases of its vulnerability
+	maxPackages = 1024
+	// maxIDBytes bounds an ID, and maxReasonBytes the text that is shown.
+	maxIDBytes     = 256
+	maxReasonBytes = 1024
+)
+
+// Document is a verified document.
+type Document struct {
+	Content []byte
+	// Signer names who signed it.
+	Signer string
+}
+
+// Image is what the documents are attached to.
+type Image struct {
+	// Digests are that of the platform's manifest and that by which the image was requested.
+	Digests []string
+	// Repository is the one in which the documents were found. It has no tag.
+	Repository string
+}
+
+// claim is a statement about the image.
+type claim struct {
+	exception.Exception
+	// names are the IDs of the vulnerability in upper case.
+	names map[string]bool
+	// packages are the versions of each package that the statement is about. Without packages, it is about the whole image.
+	packages map[exception.Package][]string
+	document int
+}
+
+// Exceptions returns the exceptions of an image's documents, without Manifest and Images. problems are why documents or statements do not count,
+// each in one line. The result does not depend on the order of the documents.
+func Exceptions(documents []Document, img Image) (exceptions []exception.Exception, problems []string) {
+	var claims []claim
+	refused := map[int]bool{}
+	statements := 0
+	for i, document := range documents {
+		own, skipped, err := read(document, img, i, workerapi.MaxVEXStatements-statements)
+		if err != nil {
+			problems = append(problems, err.Error())
+			continue
+		}
+		problems = append(problems, skipped...)
+		statements += len(own)
+		claims = append(claims, own...)
+	}
+	for i := range claims {
+		for j := range claims[:i] {
+			a, b := &claims[j], &claims[i]
+			if a.document != b.document && a.contradicts(b) && !(refused[a.document] && refused[b.document]) {
+				refused[a.document], refused[b.document] = true, true
+				problems = append(problems, fmt.Sprintf("the documents %s and %s contradict each other about %s: %s and %s at the same time; neither counts",
+					a.Name, b.Name, b.Vulnerabilities[0], a.Status, b.Status))
+			}
+		}
+	}
+	claims = slices.DeleteFunc(claims, func(c claim) bool { return refused[c.document] })
+	for i := range claims {
+		c := &claims[i]
+		if c.suppresses() && !slices.ContainsFunc(claims, func(other claim) bool {
+			return !other.suppresses() && other.Created.After(c.Created) && c.overlaps(&other)
+		}) {
+			exceptions = append(exceptions, c.Exception)
+		}
+	}
+	slices.SortStableFunc(exceptions, func(a, b exception.Exception) int {
+		return cmp.Or(slices.Compare(a.Vulnerabilities, b.Vulnerabilities), strings.Compare(a.Name, b.Name), b.Created.Compare(a.Created))
+	})
+	return exceptions, problems
+}
+
+// suppresses reports whether the statement means that there is nothing to do.
+func (c *claim) suppresses() bool {
+	return c.Status == string(vex.StatusNotAffected) || c.Status == string(vex.StatusFixed)
+}
+
+// contradicts reports whether two statements are about the same, and neither is the later one.
+func (c *claim) contradicts(other *claim) bool {
+	return (c.Status != other.Status || c.Justification != other.Justification) && c.Created.Equal(other.Created) && c.overlaps(other)
+}
+
+// overlaps reports whether two statements are about the same vulnerability in the same package.
+func (c *claim) overlaps(other *claim) bool {
+	if !slices.ContainsFunc(c.Vulnerabilities, func(id string) bool { return other.names[strings.ToUpper(id)] }) {
+		return false
+	}
+	if c.packages == nil || other.packages == nil {
+		return true
+	}
+	for pkg, versions := range c.packages {
+		others, found := other.packages[pkg]
+		if found && (slices.Contains(versions, "") || slices.Contains(others, "") ||
+			slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(others, v) })) {
+			return true
+		}
+	}
+	return false
+}
+
+// read returns the statements of a document that are about the image. skipped is why statements about the image are not among them. An error
+// names the document.
+func read(document Document, img Image, number, room int) (claims []claim, skipped []string, err error) {
+	parsed, err := vex.Parse(document.Content)
+	name := fmt.Sprintf("the document signed by %s", document.Signer)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("%s is no OpenVEX: %w", name, err)
+	case !strings.HasPrefix(parsed.Context, vex.Context):
+		return nil, nil, fmt.Errorf("%s has the context %.80q and is no OpenVEX", name, parsed.Context)
+	}
+	id := text.Truncate(cmp.Or(parsed.ID, "without an @id"), maxIDBytes)
+	name = "the document " + id
+	switch {
+	case len(parsed.Statements) == 0:
+		return nil, nil, fmt.Errorf("%s has no statements", name)
+	case len(parsed.Statements) > room:
+		return nil, nil, fmt.Errorf("%s has %d statements; at most %d of all documents of an image are read", name, len(parsed.Statements), workerapi.MaxVEXStatements)
+	}
+	for i := range parsed.Statements {
+		c, reason, err := claimOf(parsed, &parsed.Statements[i], img)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("%s does not count: statement %d: %w", name, i+1, err)
+		case reason != "":
+			skipped = append(skipped, fmt.Sprintf("statement %d of %s does not count: %s", i+1, name, reason))
+		case c != nil:
+			c.Name, c.Signer, c.document = id, document.Signer, number
+			claims = append(claims, *c)
+		}
+	}
+	for i := range claims {
+		for j := range claims[:i] {
+			if claims[j].contradicts(&claims[i]) {
+				return nil, nil, fmt.Errorf("%s contradicts itself about %s: %s and %s at the same time; none of its statements counts",
+					name, claims[i].Vulnerabilities[0], describe(&claims[j]), describe(&claims[i]))
+			}
+		}
+	}
+	if len(claims)+len(skipped) == 0 {
+		skipped = append(skipped, name+" makes no statement about this image")
+	}
+	return claims, skipped, nil
+}
+
+func describe(c *claim) string { return strings.TrimSuffix(c.Status+" "+c.Justification, " ") }
+
+// claimOf returns what a statement says about the image; nil if it is about another one. skipped is why a statement about the image cannot
+// count, although the others of its document do.
+func claimOf(document *vex.VEX, statement *vex.Statement, img Image) (c *claim, skipped string, err error) {
+	if err := statement.Validate(); err != nil {
+		return nil, "", err
+	}
+	c = &claim{Exception: exception.Exception{
+		Status: string(statement.Status), Justification: string(statement.Justification), Reason: text.Truncate(reasonOf(document, statement), maxReasonBytes),
+	}}
+	if c.Vulnerabilities, err = namesOf(&statement.Vulnerability); err != nil {
+		return nil, "", err
+	}
+	c.names = map[string]bool{}
+	for _, id := range c.Vulnerabilities {
+		c.names[strings.ToUpper(id)] = true
+	}
+	switch {
+	case statement.Timestamp != nil:
+		c.Created = statement.Timestamp.UTC()
+	case document.Timestamp != nil:
+		c.Created = document.Timestamp.UTC()
+	}
+	c.Created = c.Created.Truncate(time.Millisecond)
+	subcomponents, isAbout := img.subcomponents(statement.Products)
+	if !isAbout {
+		return nil, "", nil
+	}
+	if len(subcomponents) > maxPackages {
+		return nil, "", fmt.Errorf("it has %d subcomponents, more than %d", len(subcomponents), maxPackages)
+	}
+	err = c.selectPackages(subcomponents)
+	if err == nil {
+		return c, "", nil
+	}
+	if c.suppresses() {
+		return nil, err.Error(), nil
+	}
+	// What cannot be read must not suppress less: a statement that the image is affected is about all of it then.
+	c.packages, c.Packages = nil, nil
+	return c, "", nil
+}
+
+// namesOf returns the ID and the aliases of a vulnerability.
+func namesOf(v *vex.Vulnerability) (names []string, err error) {
+	first := cmp.Or(string(v.Name), v.ID)
+	for _, name := range append([]vex.VulnerabilityID{vex.VulnerabilityID(first)}, v.Aliases...) {
+		if name != "" && !slices.Contains(names, string(name)) {
+			names = append(names, string(name))
+		}
+		if len(name) > maxIDBytes || len(names) > maxNames {
+			return nil, fmt.Errorf("the vulnerability %.40q has more than %d IDs, or one of more than %d bytes", first, maxNames, maxIDBytes)
+		}
+	}
+	if len(names) == 0 {
+		return nil, errors.New("it names no vulnerability")
+	}
+	return names, nil
+}
+
+// reasonOf returns why: the impact statement, the notes, or where the statement comes from.
+func reasonOf(document *vex.VEX, statement *vex.Statement) string {
+	return cmp.Or(statement.ImpactStatement, statement.StatusNotes, "OpenVEX document of "+cmp.Or(document.Author, "an unknown author"))
+}
+
+// subcomponents returns the subcomponents of those products that are the image, none if one of them has none: then the statement is about the
+// whole image. A statement without products is about what its document is attached to.
+func (img Image) subcomponents(products []vex.Product) (of []vex.Subcomponent, isAbout bool) {
+	if len(products) == 0 {
+		return nil, true
+	}
+	whole := false
+	for i := range products {
+		if product := &products[i]; img.is(&product.Component) {
+			isAbout = true
+			whole = whole || len(product.Subcomponents) == 0
+			of = append(of, product.Subcomponents...)
+		}
+	}
+	if whole {
+		return nil, isAbout
+	}
+	return of, isAbout
+}
+
+// is reports whether a component is the image: by a digest, or by the name of its repository without a version. Another image may get a tag.
+func (img Image) is(component *vex.Component) bool {
+	if sum := component.Hashes[vex.SHA256]; sum != "" {
+		return slices.Contains(img.Digests, "sha256:"+strings.ToLower(string(sum)))
+	}
+	id := cmp.Or(component.Identifiers[vex.PURL], component.ID)
+	purl, err := packageurl.FromString(id)
+	if err != nil {
+		return slices.ContainsFunc(img.Digests, func(digest string) bool { return id == digest || id == img.Repository+"@"+digest })
+	}
+	if purl.Type != packageurl.TypeOCI && purl.Type != packageurl.TypeDocker {
+		return false
+	}
+	version, err := url.PathUnescape(purl.Version)
+	if err != nil {
+		return false
+	}
+	if strings.HasPrefix(version, "sha256:") {
+		return slices.Contains(img.Digests, version)
+	}
+	qualifiers := purl.Qualifiers.Map()
+	repository := strings.TrimSuffix(qualifiers["repository_url"], "/")
+	if version != "" || qualifiers["tag"] != "" {
+		return false
+	}
+	return repository == img.Repository || repository+"/"+purl.Name == img.Repository
+}
+
+// selectPackages limits the statement to packages. Without subcomponents it is about the whole image.
+func (c *claim) selectPackages(subcomponents []vex.Subcomponent) error {
+	for i := range subcomponents {
+		component := &subcomponents[i].Component
+		id := cmp.Or(component.Identifiers[vex.PURL], component.ID)
+		purl, err := packageurl.FromString(id)
+		if err != nil {
+			return fmt.Errorf("its subcomponent %.80q is no package URL", id)
+		}
+		selected, err := exception.PackageOf(purl)
+		if err != nil {
+			return err
+		}
+		if c.packages == nil {
+			c.packages = map[exception.Package][]string{}
+		}
+		key := exception.Package{Name: selected.Name, Type: selected.Type}
+		if !slices.Contains(c.packages[key], selected.Version) {
+			c.packages[key] = append(c.packages[key], selected.Version)
+			c.Packages = append(c.Packages, selected)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package attached
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+const (
+	digest = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	index  = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	other  = "sha256:3333333333333333333333333333333333333333333333333333333333333333"
+)
+
+var web = Image{Digests: []string{digest, index}, Repository: "registry.example.com/shop/web"}
+
+// openVEX returns a document with an ID and statements, of January 2026.
+func openVEX(id string, statements ...string) []byte {
+	return fmt.Appendf(nil, `{"@context": "https://openvex.dev/ns/v0.2.0", "@id": %q, "author": "jane", "timestamp": "2026-01-01T00:00:00Z", "version": 1, "statements": [%s]}`,
+		id, strings.Join(statements, ","))
+}
+
+// about returns a statement about CVE-1. Empty members are left out.
+func about(members ...string) string {
+	all := []string{`"vulnerability": {"name": "CVE-1", "aliases": ["GHSA-a"]}`}
+	for _, member := range members {
+		if member != "" {
+			all = append(all, member)
+		}
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+func products(of string) string { return `"products": [` + of + `]` }
+
+const (
+	notAffected = `"status": "not_affected", "justification": "component_not_present", "impact_statement": "not there"`
+	fixed       = `"status": "fixed"`
+	affected    = `"status": "affected", "action_statement": "update"`
+	later       = `"timestamp": "2026-02-01T00:00:00Z"`
+	openssl     = `"subcomponents": [{"@id": "pkg:deb/debian/openssl@3.0.11-1?arch=amd64"}]`
+)
+
+// described returns exceptions as texts: status, IDs and packages.
+func described(documents ...[]byte) (exceptions []string, problem string) {
+	signed := make([]Document, len(documents))
+	for i, content := range documents {
+		signed[i] = Document{content, "jane"}
+	}
+	found, problems := Exceptions(signed, web)
+	for _, e := range found {
+		text := e.Status + " " + strings.Join(e.Vulnerabilities, ",")
+		for _, p := range e.Packages {
+			text += fmt.Sprintf(" %s %s %s", p.Type, p.Name, p.Version)
+		}
+		exceptions = append(exceptions, strings.TrimSpace(text))
+	}
+	return exceptions, strings.Join(problems, "; ")
+}
+
+// TestExceptions: which statements count.
+func TestExceptions(t *testing.T) {
+	whole := "not_affected CVE-1,GHSA-a"
+	for name, tt := range map[string]struct {
+		statements []string
+		want       []string
+		problem    string // a part of it
+	}{
+		"without products":                    {[]string{about(notAffected)}, []string{whole}, ""},
+		"fixed":                               {[]string{about(fixed)}, []string{"fixed CVE-1,GHSA-a"}, ""},
+		"the platform's digest":               {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+strings.Replace(digest, ":", "%3A", 1)+`"}`))}, []string{whole}, ""},
+		"the index's digest":                  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+index+`?arch=amd64"}`))}, []string{whole}, ""},
+		"a hash":                              {[]string{about(notAffected, products(`{"@id": "x", "hashes": {"sha-256": "`+digest[7:]+`"}}`))}, []string{whole}, ""},
+		"a reference":                         {[]string{about(notAffected, products(`{"@id": "registry.example.com/shop/web@`+digest+`"}`))}, []string{whole}, ""},
+		"the repository":                      {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/shop/web"}`))}, []string{whole}, ""},
+		"the repository without the name":     {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/shop"}`))}, []string{whole}, ""},
+		"a package":                           {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " deb openssl 3.0.11-1"}, ""},
+		"another digest":                      {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+other+`"}`))}, nil, "makes no statement about this image"},
+		"another repository":                  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/blog/web"}`))}, nil, "makes no statement about this image"},
+		"a tag, which moves":                  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/shop/web&tag=1"}`))}, nil, "makes no statement about this image"},
+		"a package as product":                {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl"}`))}, nil, "makes no statement about this image"},
+		"affected":                            {[]string{about(affected)}, nil, ""},
+		"under investigation":                 {[]string{about(`"status": "under_investigation"`)}, nil, ""},
+		"a subcomponent that cannot be read":  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "openssl"}]}`))}, nil, "is no package URL"},
+		"a glob":                              {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "pkg:deb/debian/%2A"}]}`))}, nil, "takes for a glob"},
+		"another vulnerability beside it":     {[]string{about(notAffected), strings.Replace(about(affected), "CVE-1", "CVE-2", 1)}, nil, "contradicts itself about CVE-2"}, // they share an alias
+		"affected later":                      {[]string{about(notAffected), about(affected, later)}, nil, ""},
+		"affected later, in lower case":       {[]string{about(notAffected), strings.ToLower(`{"vulnerability": {"name": "CVE-1"},`) + affected + "," + later + "}"}, nil, ""},
+		"affected before":                     {[]string{about(notAffected, later), about(affected)}, []string{whole}, ""},
+		"affected later in one package":       {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, nil, ""},
+		"affected later in another package":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "pkg:deb/debian/zlib"}]}`)), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " deb zlib"}, ""},
+		"affected later, where is not known":  {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "openssl"}]}`))}, nil, ""},
+		"affected later in another image":     {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:oci/web@`+other+`"}`))}, []string{whole}, ""},
+		"twice the same":                      {[]string{about(notAffected), about(notAffected)}, []string{whole, whole}, ""},
+		"two statuses at the same time":       {[]string{about(notAffected), about(affected), strings.NewReplacer("CVE-1", "CVE-3", "GHSA-a", "GHSA-c").Replace(about(fixed))}, nil, "doc contradicts itself about CVE-1: not_affected component_not_present and affected at the same time; none of its statements counts"},
+		"two justifications at the same time": {[]string{about(notAffected), about(`"status": "not_affected", "justification": "inline_mitigations_already_exist"`)}, nil, "contradicts itself"},
+		"a package and the image":             {[]string{about(notAffected), about(affected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, nil, "contradicts itself"},
+		"two versions of a package":           {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`)), about(affected, products(`{"@id": "pkg:oci/web@`+digest+`", `+strings.Replace(openssl, "3.0.11", "1.1.1", 1)+`}`))}, []string{whole + " deb openssl 3.0.11-1"}, ""},
+		"neither justification nor statement": {[]string{about(`"status": "not_affected"`)}, nil, "statement 1"},
+		"an unknown status":                   {[]string{about(`"status": "harmless"`)}, nil, "statement 1"},
+		"no vulnerability":                    {[]string{`{` + notAffected + `}`}, nil, "it names no vulnerability"},
+		"one bad statement spoils the others": {[]string{about(notAffected), about(`"status": "harmless"`)}, nil, "statement 2"},
+		"no statements":                       {nil, nil, "has no statements"},
+		"too many":                            {append(make([]string, 0), strings.Split(strings.Repeat(about(notAffected)+"\n", workerapi.MaxVEXStatements)+about(notAffected), "\n")...), nil, "501 statements"},
+		"too many IDs":                        {[]string{`{"vulnerability": {"name": "CVE-1", "aliases": [` + strings.TrimSuffix(strings.Repeat(`"A"`, 1)+aliases(80), ",") + `]},` + notAffected + `}`}, nil, "more than 64 IDs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, problem := described(openVEX("doc", tt.statements...))
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("exceptions (-want +got):\n%s", diff)
+			}
+			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) {
+				t.Errorf("the problem is %q, want %q", problem, tt.problem)
+			}
+		})
+	}
+}
+
+func aliases(n int) string {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, `,"B-%d"`, i)
+	}
+	return all.String()
+}
+
+// TestSeveralDocuments: the latest statement counts, whichever document has it. Documents that contradict each other do not count.
+func TestSeveralDocuments(t *testing.T) {
+	harmless, harmful := openVEX("one", about(notAffected)), openVEX("two", about(affected))
+	third := openVEX("three", strings.NewReplacer("CVE-1", "CVE-3", "GHSA-a", "GHSA-c").Replace(about(fixed)))
+	for name, tt := range map[string]struct {
+		documents [][]byte
+		want      []string
+		problem   string
+	}{
+		"other vulnerabilities":   {[][]byte{harmless, third}, []string{"not_affected CVE-1,GHSA-a", "fixed CVE-3,GHSA-c"}, ""},
+		"a later one":             {[][]byte{harmless, third, openVEX("two", about(affected, later))}, []string{"fixed CVE-3,GHSA-c"}, ""},
+		"a contradiction":         {[][]byte{harmless, third, harmful}, []string{"fixed CVE-3,GHSA-c"}, "contradict each other about CVE-1"},
+		"one that cannot be read": {[][]byte{harmless, []byte(`{"statements": 1}`)}, []string{"not_affected CVE-1,GHSA-a"}, "signed by jane is no OpenVEX"},
+		"another format":          {[][]byte{harmless, []byte(`{"bomFormat": "CycloneDX"}`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
+		"no JSON":                 {[][]byte{harmless, []byte(`<vex/>`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, problem := described(tt.documents...)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("exceptions (-want +got):\n%s", diff)
+			}
+			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) {
+				t.Errorf("the problem is %q, want %q", problem, tt.problem)
+			}
+		})
+	}
+}
