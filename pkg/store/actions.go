@@ -157,7 +157,7 @@ func (page *ActionsPage) readActing(ctx context.Context, q query, seen Sight, af
 	slices.Sort(images)
 	err = eachRow(ctx, q, selectRunningImages, []any{sql.Named("images", jsonArray(slices.Compact(images)))}, func(rows *sql.Rows) error {
 		var w foundWorkload
-		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
+		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.manifest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
 		collector.add(w)
 		return err
 	})

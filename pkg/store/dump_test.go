@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/proxy"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
@@ -104,6 +105,10 @@ func newFilled(t testing.TB) fixture {
 	must(t, f.ReleaseImage(ctx, ScannerImage{"scanner", "shop", key("base")}, false))
 	must(t, f.RecordDay(ctx, DailyCounts{}, map[string]DailyCounts{"shop": {1, 2, 3, 4, 5, 6}}))
 	must(t, f.Notify(ctx, Notice{Kind: "image", Subject: "a", Content: "b"}))
+	must(t, f.SaveJob(ctx, Job{Namespace: "operator", Name: "vex", UID: "vex", Purpose: JobCatalog, Key: key("app"), CreatedAt: f.clock.Now(), VEXPolicy: "policy"}))
+	got[bool](t)(f.SaveJobResult(ctx, JobResult{Catalog: catalogOf("app", f.clock.Now()), JobUID: "vex", Digest: "upload", VEX: ImageVEX{
+		Policy: "policy", Problem: "not signed", Statements: []exception.Exception{{Name: "doc", Status: "fixed", Vulnerabilities: []string{"CVE-2026-0001"}}},
+	}}))
 	must(t, f.SaveExportStates(ctx, "scanner", "dojo", map[string][]byte{"": []byte("state")}))
 	must(t, f.SaveSessionCode(ctx, SessionCode{Hash: "a", Owner: "b", Sealed: "c", ExpiresAt: f.clock.Now().AddDate(1, 0, 0)}, 1, 1))
 	must(t, f.CheckHealth(ctx)) // saves when the store was open last

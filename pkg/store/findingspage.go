@@ -155,7 +155,7 @@ func (e ImageExceptions) sum() uint64 {
 		return 0
 	}
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s %q", e.Exceptions.Key(), e.Images)
+	fmt.Fprintf(sum, "%s %#v", e.Exceptions.Key(), e.Images)
 	return binary.BigEndian.Uint64(sum.Sum(nil))
 }
 

@@ -31,6 +31,8 @@ type JobResult struct {
 	Size      int64
 	// Budget is how many bytes may count against Namespace; 0 for no limit.
 	Budget int64
+	// VEX are the OpenVEX documents that are attached to the image, as the Job read them. Without a policy, those of an earlier Job stay.
+	VEX ImageVEX
 }
 
 // SaveJobResult stores the result of a catalog Job, once for each Job. What one Job stored is never replaced by another Job's
@@ -47,6 +49,9 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 		kept = false
 		taken, err := recordResult(ctx, tx, r)
 		if taken || err != nil {
+			return err
+		}
+		if err := s.saveImageVEX(ctx, tx, r); err != nil {
 			return err
 		}
 		before, err := findCatalog(ctx, tx, r.Catalog)
@@ -134,9 +139,10 @@ func (r JobResult) check() error {
 }
 
 const (
-	// storedIn counts the bytes of a manifest: of SBOMs, match inputs, and findings.
+	// storedIn counts the bytes of a manifest: of SBOMs, match inputs, findings, and statements about the image.
 	storedIn = `coalesce((SELECT sum(a.size) FROM artifacts a WHERE a.manifest_id = m.id), 0) +
-		coalesce((SELECT sum(r.bytes) FROM reports r WHERE r.manifest_id = m.id), 0)`
+		coalesce((SELECT sum(r.bytes) FROM reports r WHERE r.manifest_id = m.id), 0) +
+		coalesce((SELECT sum(v.bytes) FROM image_statements v WHERE v.manifest_id = m.id), 0)`
 	selectStored            = `SELECT coalesce(sum(` + storedIn + `), 0) FROM manifests m WHERE m.namespace = ?`
 	selectStoredByNamespace = `SELECT m.namespace, sum(` + storedIn + `) FROM manifests m INDEXED BY manifests_by_namespace GROUP BY m.namespace`
 )

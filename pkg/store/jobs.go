@@ -42,6 +42,8 @@ type Job struct {
 	Worker string
 	// SBOMPolicy is the policy by which the result of a catalog Job may be an attested SBOM; empty if only the image's content may be cataloged.
 	SBOMPolicy string
+	// VEXPolicy is the policy by which a catalog Job may bring OpenVEX documents that are attached to the image; empty if it may bring none.
+	VEXPolicy string
 	// EndedAt is zero while the Job is live. Failed reports whether it ended with a failure.
 	EndedAt time.Time
 	Failed  bool
@@ -63,12 +65,12 @@ func (s *Store) SaveJob(ctx context.Context, job Job) error {
 			}
 		}
 		_, err := tx.ExecContext(ctx, `
-			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory, worker, sbom_policy)
-			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory, worker, sbom_policy, vex_policy)
+			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, jobs.uid)`,
 			job.Namespace, job.Name, job.UID, job.PodUID, job.Purpose,
 			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())},
-			job.Scanner, job.Memory, job.MaxMemory, job.Worker, job.SBOMPolicy)
+			job.Scanner, job.Memory, job.MaxMemory, job.Worker, job.SBOMPolicy, job.VEXPolicy)
 		return err
 	})
 }
@@ -93,7 +95,7 @@ func endJob(ctx context.Context, tx *session, now time.Time, which string, args 
 // another Scanner that has it.
 const selectJobs = `
 	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at,
-		scanner, memory, most_memory, worker, sbom_policy, ended_at, failed, result,
+		scanner, memory, most_memory, worker, sbom_policy, vex_policy, ended_at, failed, result,
 		coalesce((SELECT si.namespace FROM scanner_images si
 			WHERE si.digest = jobs.digest AND si.scope = jobs.scope AND si.platform = jobs.platform
 			ORDER BY si.scanner = jobs.scanner DESC, si.id LIMIT 1), '')
@@ -104,7 +106,7 @@ func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	var createdAt, endedAt millis
 	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
 		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt,
-		&job.Scanner, &job.Memory, &job.MaxMemory, &job.Worker, &job.SBOMPolicy, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
+		&job.Scanner, &job.Memory, &job.MaxMemory, &job.Worker, &job.SBOMPolicy, &job.VEXPolicy, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
 	job.CreatedAt, job.EndedAt = createdAt.Time, endedAt.Time
 	return job, orNotFound(err)
 }

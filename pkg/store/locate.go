@@ -20,6 +20,8 @@ type Location struct {
 	SBOM, CycloneDX, SPDX int64
 	// Names are the image's names in the workloads that run it now, each once; empty if no workload does.
 	Names []exception.Image
+	// Manifest is exception.Image.Manifest of the image; 0 until it is cataloged.
+	Manifest int64
 }
 
 // ReportState is a report without its subject and its findings.
@@ -35,7 +37,7 @@ type ReportState struct {
 }
 
 const selectLocation = `
-	SELECT si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(a.id, 0), COALESCE(c.id, 0), COALESCE(s.id, 0),
+	SELECT si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(a.id, 0), COALESCE(c.id, 0), COALESCE(s.id, 0), COALESCE(m.id, 0),
 		r.id, r.revision, r.data_version, r.matched_at, r.distro, d.version, d.tool
 	FROM scanner_images si
 	LEFT JOIN manifests m ON m.id = si.manifest_id
@@ -57,7 +59,7 @@ func (s *Store) Locate(ctx context.Context, scanner, namespace string, key image
 		var row reportRow
 		err := q.QueryRowContext(ctx, selectLocation,
 			ArtifactSBOM, ArtifactCycloneDX, ArtifactSPDX, scanner, key.Digest, platform(key.Platform), namespace).
-			Scan(append([]any{&l.Scope, &l.Engine, &l.PlatformDigest, &l.SBOM, &l.CycloneDX, &l.SPDX}, row.columns()...)...)
+			Scan(append([]any{&l.Scope, &l.Engine, &l.PlatformDigest, &l.SBOM, &l.CycloneDX, &l.SPDX, &l.Manifest}, row.columns()...)...)
 		if err != nil {
 			return orNotFound(err)
 		}
@@ -69,7 +71,9 @@ func (s *Store) Locate(ctx context.Context, scanner, namespace string, key image
 		l.Names, err = collect(ctx, q, selectReferences, image, func(rows *sql.Rows) (exception.Image, error) {
 			var reference string
 			err := rows.Scan(&reference)
-			return imageNamed(reference, key.Digest), err
+			named := imageNamed(reference, key.Digest)
+			named.Manifest = l.Manifest
+			return named, err
 		})
 		return err
 	})

@@ -71,14 +71,14 @@ const (
 func (s *Store) Summary(ctx context.Context, subject Subject, e ImageExceptions) (Summary, error) {
 	summary := Summary{Subject: subject}
 	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
-		report, matchedAt := int64(0), millis{}
-		err := q.QueryRowContext(ctx, `SELECT r.id, r.data_version, r.matched_at, r.not_covered `+fromReport, reportArgs(subject)...).
-			Scan(&report, &summary.DataVersion, &matchedAt, (*list[string])(&summary.NotCovered))
+		report, manifest, matchedAt := int64(0), int64(0), millis{}
+		err := q.QueryRowContext(ctx, `SELECT r.id, m.id, r.data_version, r.matched_at, r.not_covered `+fromReport, reportArgs(subject)...).
+			Scan(&report, &manifest, &summary.DataVersion, &matchedAt, (*list[string])(&summary.NotCovered))
 		if err != nil {
 			return orNotFound(err)
 		}
 		summary.MatchedAt = matchedAt.Time
-		suppressed, err := suppressedFindings(ctx, q, presentCandidates, e.Exceptions, map[int64][]exception.Image{report: e.Images})
+		suppressed, err := suppressedFindings(ctx, q, presentCandidates, e.Exceptions, map[int64][]exception.Image{report: withManifest(e.Images, manifest)})
 		if err != nil {
 			return err
 		}

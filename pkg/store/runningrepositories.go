@@ -41,10 +41,11 @@ type runningReport struct {
 	workloads    []runningWorkload
 }
 
-// runningWorkload is a workload, with the digest of the image that it runs.
+// runningWorkload is a workload, with the digest of the image that it runs and the row ID of the manifest, 0 while that is not known.
 type runningWorkload struct {
 	Workload
-	digest string
+	digest   string
+	manifest int64
 }
 
 // add adds a workload that runs an image with a report.
@@ -97,7 +98,7 @@ func (r *runningRepository) stateWithExceptions(set exception.Set) string {
 	var names strings.Builder
 	for _, report := range r.reports {
 		for _, img := range report.imageNames() {
-			fmt.Fprintf(&names, "%d %q %s %s ", report.id, img.Reference.String(), img.Digest, img.Namespace)
+			fmt.Fprintf(&names, "%d %q %s %s %d ", report.id, img.Reference.String(), img.Digest, img.Namespace, img.Manifest)
 		}
 	}
 	return fmt.Sprintf("%s%s %s", r.state(), names.String(), set.Key())
@@ -108,11 +109,11 @@ func (r runningReport) imageNames() []exception.Image {
 	var names []exception.Image
 	for _, w := range r.workloads {
 		name := imageNamed(w.Reference, w.digest)
-		name.Namespace = w.Namespace
+		name.Namespace, name.Manifest = w.Namespace, w.manifest
 		names = append(names, name)
 	}
 	compare := func(a, b exception.Image) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Digest, b.Digest))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Manifest, b.Manifest))
 	}
 	slices.SortFunc(names, compare)
 	return slices.CompactFunc(names, func(a, b exception.Image) bool { return compare(a, b) == 0 })
@@ -130,12 +131,24 @@ func (r *runningRepository) suppressed(ctx context.Context, q query, set excepti
 	return suppressedFindings(ctx, q, presentCandidates, set, names)
 }
 
-// exceptionsOf returns the exceptions that apply to a namespace that runs the repository, so that those of other namespaces cost nothing.
+// exceptionsOf returns the exceptions that apply to a namespace that runs the repository, and the statements about its images, so that others
+// cost nothing.
 func (r *runningRepository) exceptionsOf(set exception.Set) exception.Set {
 	if set.Key() == "" {
 		return set
 	}
-	return set.In(r.namespaces())
+	return set.In(r.namespaces()).About(r.manifests())
+}
+
+// manifests returns the manifests of the images that run.
+func (r *runningRepository) manifests() map[int64]bool {
+	seen := make(map[int64]bool)
+	for _, report := range r.reports {
+		for _, w := range report.workloads {
+			seen[w.manifest] = true
+		}
+	}
+	return seen
 }
 
 // namespaces returns the namespaces that run the repository.
@@ -184,7 +197,7 @@ func (r *runningRepository) allWorkloads() []Workload {
 // superseded. The last column is foundWorkload.within.
 const (
 	selectWorkloads = `
-		SELECT r.id, r.revision, si.digest, w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers, `
+		SELECT r.id, r.revision, si.digest, coalesce(si.manifest_id, 0), w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers, `
 	ofScanner = ` w ON w.image_id = si.id
 		WHERE si.scanner = @scanner AND (@engine = '' OR si.engine = @engine)`
 	ofReports = `
@@ -214,6 +227,7 @@ type foundWorkload struct {
 	Workload
 	report, revision int64
 	digest           string
+	manifest         int64
 	// within is the first reach in which the image counts as running because of the workload. Without @in_use, it is never reachInUse.
 	within reach
 }
@@ -225,7 +239,7 @@ func loadRunning(ctx context.Context, q query, scanner, engine string, route *Ro
 	args := []any{sql.Named("scanner", scanner), sql.Named("engine", engine), sql.Named("in_use", within == reachInUse)}
 	err := eachRow(ctx, q, selectRunningAndKept, args, func(rows *sql.Rows) error {
 		var w foundWorkload
-		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
+		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.manifest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
 		if w.within <= within && route.passes(w.Workload) {
 			found.add(w)
 		} else {
@@ -257,7 +271,7 @@ type repositoryCollector struct {
 func (c repositoryCollector) add(w foundWorkload) {
 	r := c.byName[w.Repository]
 	r.name = w.Repository
-	r.add(w.report, w.revision, runningWorkload{w.Workload, w.digest})
+	r.add(w.report, w.revision, runningWorkload{w.Workload, w.digest, w.manifest})
 	c.byName[w.Repository] = r
 }
 

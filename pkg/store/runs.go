@@ -70,6 +70,7 @@ const (
 	withRuns = `WITH runs AS (
 		SELECT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
 			substr(w.reference, 1, 512) AS reference, si.digest, si.platform, hexed(f."key") AS finding_key,
+			CASE WHEN count(DISTINCT coalesce(si.manifest_id, 0)) = 1 THEN max(coalesce(si.manifest_id, 0)) ELSE 0 END AS manifest,
 			` + worstID + ` AS finding, joined(c.engine) AS engines
 		FROM (` + selectCalled + `
 			NESTED JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine` + inSight + `
@@ -84,7 +85,7 @@ const (
 
 	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key,
 			runs.engines, v.canonical_id, f.severity, f.known_exploited, f.package, f.version, f.type,
-			substr(f.purl, 1, 512), f.fix_state, f.fix_versions, f.aliases
+			substr(f.purl, 1, 512), f.fix_state, f.fix_versions, f.aliases, runs.manifest
 		FROM runs NESTED JOIN findings f ON f.id = runs.finding NESTED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key)
 			> (@namespace, @kind, @name, @container, @reference, @digest, @platform, @key)
@@ -109,9 +110,9 @@ func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, 
 		suppress := suppressRuns(asked.Exceptions)
 		var cursors []RunCursor
 		page.Runs, err = collect(ctx, q, selectRuns, pageArgs, func(rows *sql.Rows) (Run, error) {
-			run, cursor, err := scanRun(rows)
+			run, manifest, cursor, err := scanRun(rows)
 			cursors = append(cursors, cursor)
-			suppress(&run)
+			suppress(&run, manifest)
 			return run, err
 		})
 		if err == nil && len(page.Runs) > limit {
@@ -125,33 +126,36 @@ func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, 
 	return page, nil
 }
 
-// scanRun scans a run. Its finding still has the aliases and the untruncated texts.
-func scanRun(rows *sql.Rows) (run Run, cursor RunCursor, err error) {
+// scanRun scans a run. Its finding still has the aliases and the untruncated texts. manifest is the row ID of the image's manifest; 0 if it is not
+// known, or if scanners have the image in different credential scopes.
+func scanRun(rows *sql.Rows) (run Run, manifest int64, cursor RunCursor, err error) {
 	f, engines := &run.Finding, ""
 	err = rows.Scan(&cursor.Namespace, &cursor.Kind, &cursor.Name, &cursor.Container, &cursor.Reference, &cursor.Digest, &cursor.Platform, &cursor.Key,
 		&engines, &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
-		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions), (*list[string])(&f.Aliases))
+		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions), (*list[string])(&f.Aliases), &manifest)
 	if err != nil {
-		return run, cursor, err
+		return run, manifest, cursor, err
 	}
 	run.Namespace, run.Kind, run.Name, run.Container, run.Reference = cursor.Namespace, cursor.Kind, cursor.Name, cursor.Container, cursor.Reference
 	run.Key.Digest = cursor.Digest
 	run.Engines = strings.Split(engines, ",")
 	slices.Sort(run.Engines)
-	return run, cursor, (*platform)(&run.Key.Platform).Scan(cursor.Platform)
+	return run, manifest, cursor, (*platform)(&run.Key.Platform).Scan(cursor.Platform)
 }
 
 // suppressRuns returns a function that sets the exception of a run, and reduces its finding to what a Run has. It calls exceptions
 // once per namespace.
-func suppressRuns(exceptions func(namespace string) exception.Set) func(*Run) {
+func suppressRuns(exceptions func(namespace string) exception.Set) func(run *Run, manifest int64) {
 	inForce := make(map[string]exception.Set)
-	return func(run *Run) {
+	return func(run *Run, manifest int64) {
 		set, known := inForce[run.Namespace]
 		if !known && exceptions != nil {
 			set = exceptions(run.Namespace)
 			inForce[run.Namespace] = set
 		}
-		run.Exception = set.SuppressedBy(imageNamed(run.Reference, run.Key.Digest), run.Finding)
+		img := imageNamed(run.Reference, run.Key.Digest)
+		img.Manifest = manifest
+		run.Exception = set.SuppressedBy(img, run.Finding)
 		run.Finding.Aliases = nil
 		for _, text := range []*string{&run.Finding.Package.Name, &run.Finding.Package.Version, &run.Finding.Package.Type} {
 			*text = cutRun(*text)

@@ -109,11 +109,12 @@ func newUnopened(path string, now func() time.Time) (*Store, error) {
 func newClosed(path string, d *dialect.Dialect, now func() time.Time) *Store {
 	s := &Store{
 		path: path, dialect: d, now: now, metrics: newMetrics(),
-		term:      term{alone: true},
-		presence:  presence{seen: map[int64]bool{}},
-		unchanged: unchangedCache{rounds: map[receiverName]uint64{}, unchanged: recent[bool]{limit: maxUnchanged}},
-		counts:    recent[Totals]{limit: maxCachedTotals},
-		fairness:  fairState{served: map[string]string{}, isolatedSince: map[string]time.Time{}},
+		term:       term{alone: true},
+		presence:   presence{seen: map[int64]bool{}},
+		unchanged:  unchangedCache{rounds: map[receiverName]uint64{}, unchanged: recent[bool]{limit: maxUnchanged}},
+		counts:     recent[Totals]{limit: maxCachedTotals},
+		statements: recent[[]storedStatement]{limit: maxCachedStatements},
+		fairness:   fairState{served: map[string]string{}, isolatedSince: map[string]time.Time{}},
 	}
 	s.identity.Store(&identity{})
 	s.closing, s.end = context.WithCancelCause(context.Background())

@@ -81,8 +81,10 @@ type Store struct {
 	// findings.
 	counts    recent[Totals]
 	unchanged unchangedCache
-	fairness  fairState
-	metrics   metrics
+	// statements caches decoded statements about images by the hash of their stored form.
+	statements recent[[]storedStatement]
+	fairness   fairState
+	metrics    metrics
 	// recordBudget is that of LimitRecords.
 	recordBudget int64
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -40,7 +41,7 @@ const (
 func suppressedFindings(
 	ctx context.Context, q query, candidates string, set exception.Set, images map[int64][]exception.Image,
 ) (map[int64]*exception.Exception, error) {
-	if set.Key() == "" || len(images) == 0 {
+	if set = set.About(manifestsNamed(images)); set.Key() == "" || len(images) == 0 {
 		return nil, nil
 	}
 	ids, packages, every := set.SearchBounds()
@@ -61,6 +62,26 @@ func suppressedFindings(
 		return nil
 	})
 	return suppressed, err
+}
+
+// manifestsNamed returns the manifests of some images.
+func manifestsNamed(images map[int64][]exception.Image) map[int64]bool {
+	manifests := make(map[int64]bool)
+	for _, names := range images {
+		for _, img := range names {
+			manifests[img.Manifest] = true
+		}
+	}
+	return manifests
+}
+
+// withManifest returns the names of an image with the row ID of its manifest.
+func withManifest(names []exception.Image, manifest int64) []exception.Image {
+	known := slices.Clone(names)
+	for i := range known {
+		known[i].Manifest = manifest
+	}
+	return known
 }
 
 // imageNamed returns an image with the reference that a workload has for it (Workload.Reference, by image.Reference.String) and

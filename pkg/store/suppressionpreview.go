@@ -102,7 +102,7 @@ func collectRunning(ctx context.Context, q query, statement string, args []any) 
 	repositories := repositoryCollector{byName: make(map[string]runningRepository)}
 	err := eachRow(ctx, q, statement, args, func(rows *sql.Rows) error {
 		var w foundWorkload
-		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
+		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.manifest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
 		repositories.add(w)
 		return err
 	})

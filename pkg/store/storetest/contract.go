@@ -124,6 +124,8 @@ var contract = []contractTest{
 
 	{name: "JobResultIsTakenOnce", run: suite.testJobResultIsTakenOnce},
 	{name: "AttestedResults", run: suite.testAttestedResults},
+	{name: "ImageStatements", run: suite.testImageStatements},
+	{name: "StatementsOfANamespace", run: suite.testStatementsOfANamespace},
 	{name: "ReplacedAttestationIsMatchedAgain", run: suite.testReplacedAttestationIsMatchedAgain},
 	{name: "AnotherJobOfTheSameName", run: suite.testAnotherJobOfTheSameName},
 	{name: "AResultReplacesNoOtherImages", run: suite.testAResultReplacesNoOtherImages},
