@@ -27,7 +27,7 @@ func isBuildKitAttestation(child v1.Descriptor) bool {
 	return child.Annotations[annotationReferenceType] == attestationManifest
 }
 
-// searchIndex reads the SBOM that BuildKit put into the index. It is not signed itself: the signature of the index covers it.
+// searchIndex reads the statement that BuildKit put into the index. It is not signed itself: the signature of the index covers it.
 func (f *finder) searchIndex(ctx context.Context) error {
 	if f.image.Root == f.image.Digest {
 		return nil
@@ -46,7 +46,7 @@ func (f *finder) searchIndex(ctx context.Context) error {
 	return nil
 }
 
-// readBuildKit keeps the SBOM of an attestation manifest if the index is signed.
+// readBuildKit keeps the first wanted statement of an attestation manifest if the index is signed.
 func (f *finder) readBuildKit(ctx context.Context, where string, digest v1.Hash) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -58,14 +58,14 @@ func (f *finder) readBuildKit(ctx context.Context, where string, digest v1.Hash)
 		return err
 	}
 	for _, layer := range manifest.Layers {
-		if layer.MediaType != mediaTypeStatement || !isSBOM(layer.Annotations[annotationPredicateType]) {
+		if layer.MediaType != mediaTypeStatement || !f.matches(layer.Annotations[annotationPredicateType]) {
 			continue
 		}
 		by, err := f.signatureOf(ctx, f.image.Root)
 		if err != nil {
 			return err
 		}
-		raw, err := f.from.Blob(ctx, layer, MaxBytes)
+		raw, err := f.from.Blob(ctx, layer, f.maxBytes)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (f *finder) readBuildKit(ctx context.Context, where string, digest v1.Hash)
 		if err != nil {
 			return err
 		}
-		if !isSBOM(s.PredicateType) {
+		if !f.matches(s.PredicateType) {
 			return nil
 		}
 		// The index, which is signed, says that the statement is about the manifest. The statement must not say otherwise.

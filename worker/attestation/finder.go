@@ -57,7 +57,42 @@ type SBOM struct {
 //
 // err is a *failure.Error if the registry throttles: then the image cannot be cataloged now either.
 func Find(ctx context.Context, puller *registry.Puller, img *registry.Image, source workerapi.SBOMSource, log *slog.Logger) (found *SBOM, problem string, err error) {
-	accepts, err := newVerifier(source)
+	var best *candidate
+	wanted := wanted{isSBOM, func(where string, s *statement, by signed) (err error) {
+		best, err = better(best, where, s, by)
+		return err
+	}, MaxBytes}
+	f, problem, err := search(ctx, puller, img, trust{source.Signers, source.TrustedRoot}, wanted, log)
+	switch {
+	case err != nil || problem != "":
+		return nil, problem, err
+	case best == nil:
+		return nil, cmp.Or(f.problem(), describe(fmt.Sprintf("no SBOM of %s is attached in %s", img.Digest, f.from.Repository()))), nil
+	}
+	return &best.SBOM, "", nil
+}
+
+// trust is who is trusted.
+type trust struct {
+	signers     []workerapi.Signer
+	trustedRoot string
+}
+
+// wanted is what is searched.
+type wanted struct {
+	// matches reports whether statements with a predicate type may hold it.
+	matches func(predicateType string) bool
+	// keep takes a statement by one of the signers about the image. It returns why the statement is not accepted.
+	keep func(where string, s *statement, by signed) error
+	// maxBytes bounds one attestation.
+	maxBytes int64
+}
+
+// search reads what is attached to an image. problem is why nothing can be accepted. An error means that the registry throttles.
+func search(
+	ctx context.Context, puller *registry.Puller, img *registry.Image, trusted trust, wanted wanted, log *slog.Logger,
+) (f *finder, problem string, err error) {
+	accepts, err := newVerifier(trusted.signers, trusted.trustedRoot)
 	if err != nil {
 		return nil, describe(fmt.Sprintf("the configuration of %s cannot be used: %v", img.Reference.Context().RegistryStr(), err)), nil
 	}
@@ -67,29 +102,23 @@ func Find(ctx context.Context, puller *registry.Puller, img *registry.Image, sou
 	if err != nil {
 		return nil, "", err
 	}
-	f := &finder{from: from, accepts: accepts, image: img, subjects: subjectsOf(img), log: log}
-	if err := f.search(ctx); err != nil {
-		return nil, "", err
-	}
-	if f.best == nil {
-		return nil, f.problem(), nil
-	}
-	return &f.best.SBOM, "", nil
+	f = &finder{wanted: wanted, from: from, accepts: accepts, image: img, subjects: subjectsOf(img), log: log}
+	return f, "", f.search(ctx)
 }
 
-// finder searches the SBOM of one image.
+// finder searches attestations of one image.
 type finder struct {
+	wanted
 	from    *registry.Attachments
 	accepts *verifier
 	image   *registry.Image
-	// subjects are the digests that an SBOM may be about, the platform's own manifest first.
+	// subjects are the digests that a statement may be about, the platform's own manifest first.
 	subjects []v1.Hash
 	log      *slog.Logger
 
-	best *candidate
 	// artifacts and layers count what was read. beyond is how many artifacts were not read for their number.
 	artifacts, layers, beyond int
-	// problems are why SBOMs that were found are not accepted.
+	// problems are why statements that were found are not accepted.
 	problems []string
 }
 
@@ -138,7 +167,7 @@ func (f *finder) search(ctx context.Context) error {
 	return f.searchIndex(ctx)
 }
 
-// searchReferrers reads the attestations that refer to a manifest, without those that hold no SBOM according to an annotation.
+// searchReferrers reads the attestations that refer to a manifest, without those that hold something else according to an annotation.
 func (f *finder) searchReferrers(ctx context.Context, subject v1.Hash) error {
 	referrers, err := f.from.Referrers(subject)
 	if err != nil {
@@ -146,7 +175,7 @@ func (f *finder) searchReferrers(ctx context.Context, subject v1.Hash) error {
 	}
 	for _, referrer := range referrers {
 		predicate := referrer.Annotations[annotationPredicate]
-		if !isAttestation(referrer.ArtifactType) || predicate != "" && !isSBOM(predicate) {
+		if !isAttestation(referrer.ArtifactType) || predicate != "" && !f.matches(predicate) {
 			continue
 		}
 		if f.artifacts == maxArtifacts {
@@ -200,7 +229,7 @@ func (f *finder) readLayers(ctx context.Context, where string, manifest *v1.Mani
 	return nil
 }
 
-// readLayer keeps the SBOM of a layer if it is accepted. A layer that holds something else is no error.
+// readLayer keeps the statement of a layer if it is accepted. A layer that holds something else is no error.
 func (f *finder) readLayer(ctx context.Context, where string, layer v1.Descriptor) (err error) {
 	// A library that panics must not end the Job: whoever may write to the repository could prevent that the image is scanned.
 	defer func() {
@@ -216,7 +245,7 @@ func (f *finder) readLayer(ctx context.Context, where string, layer v1.Descripto
 	if err != nil {
 		return err
 	}
-	if !isSBOM(s.PredicateType) {
+	if !f.matches(s.PredicateType) {
 		return nil
 	}
 	if err := s.requireSubject(f.subjects); err != nil {
@@ -231,7 +260,7 @@ func (f *finder) verified(ctx context.Context, layer v1.Descriptor) (*signed, er
 	if !isBundle && layer.MediaType != mediaTypeEnvelope {
 		return nil, nil //nolint:nilnil // absence is a result
 	}
-	blob, err := f.from.Blob(ctx, layer, MaxBytes)
+	blob, err := f.from.Blob(ctx, layer, f.maxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -251,17 +280,17 @@ func (f *finder) verified(ctx context.Context, layer v1.Descriptor) (*signed, er
 	return &attested, err
 }
 
-// keep decodes an SBOM and keeps it if it is better than the one before.
-func (f *finder) keep(where string, s *statement, by signed) error {
+// better decodes an SBOM and returns it if it is better than the best one before, which may be nil.
+func better(best *candidate, where string, s *statement, by signed) (*candidate, error) {
 	contents, id, err := s.sbom()
 	if err != nil {
-		return err
+		return best, err
 	}
 	next := &candidate{SBOM: SBOM{Contents: contents, Signer: by.signer, Where: where}, format: id, at: by.at}
-	if f.best == nil || cmp.Or(cmp.Compare(precision(f.best.format), precision(next.format)), f.best.at.Compare(next.at)) < 0 {
-		f.best = next
+	if best == nil || cmp.Or(cmp.Compare(precision(best.format), precision(next.format)), best.at.Compare(next.at)) < 0 {
+		best = next
 	}
-	return nil
+	return best, nil
 }
 
 // precision orders formats by how much of what Grype reads they hold.
@@ -275,7 +304,7 @@ func precision(format sbom.FormatID) int {
 	return 0
 }
 
-// note records why an SBOM is not accepted. It returns the error if the registry throttles.
+// note records why a statement is not accepted. It returns the error if the registry throttles.
 func (f *finder) note(where string, err error) error {
 	if err == nil || isThrottled(err) {
 		return err
@@ -287,10 +316,10 @@ func (f *finder) note(where string, err error) error {
 	return nil
 }
 
-// problem says why there is no SBOM.
+// problem says why statements are not accepted; empty if there are none.
 func (f *finder) problem() string {
 	if len(f.problems) == 0 && f.beyond == 0 {
-		return describe(fmt.Sprintf("no SBOM of %s is attached in %s", f.image.Digest, f.from.Repository()))
+		return ""
 	}
 	all := strings.Join(f.problems, "; ")
 	if f.beyond > 0 {

@@ -23,7 +23,7 @@ func FuzzEnvelope(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	by, err := newVerifier(workerapi.SBOMSource{Signers: []workerapi.Signer{{PublicKey: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))}}})
+	by, err := newVerifier([]workerapi.Signer{{PublicKey: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))}}, "")
 	if err != nil {
 		f.Fatal(err)
 	}

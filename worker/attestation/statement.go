@@ -37,6 +37,7 @@ type subject struct {
 const (
 	predicateSPDX      = "https://spdx.dev/Document"
 	predicateCycloneDX = "https://cyclonedx.org/bom"
+	predicateOpenVEX   = "https://openvex.dev/ns"
 	// predicateCustom is cosign's for any file (cosign attest --type custom). The file is a string in the predicate's field Data
 	// (https://github.com/sigstore/cosign/blob/main/specs/COSIGN_PREDICATE_SPEC.md). It is the only one for syft-json.
 	predicateCustom = "https://cosign.sigstore.dev/attestation/v1"
@@ -49,12 +50,15 @@ func isSBOM(predicateType string) bool {
 	if predicateType == predicateCustom {
 		return true
 	}
-	for _, known := range []string{predicateSPDX, predicateCycloneDX} {
-		if predicateType == known || strings.HasPrefix(predicateType, known+"/") {
-			return true
-		}
-	}
-	return false
+	return isOf(predicateType, predicateSPDX) || isOf(predicateType, predicateCycloneDX)
+}
+
+// isVEX reports whether statements with a predicate type hold an OpenVEX document.
+func isVEX(predicateType string) bool { return isOf(predicateType, predicateOpenVEX) }
+
+// isOf reports whether a predicate type is the known one, which may be followed by a version.
+func isOf(predicateType, known string) bool {
+	return predicateType == known || strings.HasPrefix(predicateType, known+"/")
 }
 
 func decodeStatement(raw []byte) (*statement, error) {
@@ -84,24 +88,32 @@ func (s *statement) requireSubject(of []v1.Hash) error {
 	return fmt.Errorf("it is about %.80s, and not about %s", named, of[0])
 }
 
+// document returns the predicate's document in JSON. Some tools attach it as text.
+func (s *statement) document() ([]byte, error) {
+	raw := []byte(s.Predicate)
+	if !bytes.HasPrefix(raw, []byte(`"`)) {
+		return raw, nil
+	}
+	var text string
+	err := json.Unmarshal(raw, &text)
+	return []byte(text), err
+}
+
 // decoders are those of the formats in which an SBOM may be, the most precise first.
 var decoders = format.NewDecoderCollection(syftjson.NewFormatDecoder(), cyclonedxjson.NewFormatDecoder(), spdxjson.NewFormatDecoder())
 
 // sbom decodes the SBOM that a statement holds.
 func (s *statement) sbom() (*sbom.SBOM, sbom.FormatID, error) {
-	raw := []byte(s.Predicate)
+	raw, err := s.document()
+	if err != nil {
+		return nil, "", err
+	}
 	if s.PredicateType == predicateCustom {
 		var custom struct{ Data string }
-		if err := json.Unmarshal(raw, &custom); err != nil {
+		if err := json.Unmarshal(s.Predicate, &custom); err != nil {
 			return nil, "", fmt.Errorf("its predicate of cosign's type custom is not readable: %w", err)
 		}
 		raw = []byte(custom.Data)
-	} else if bytes.HasPrefix(raw, []byte(`"`)) { // some tools attach the document as text
-		var text string
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return nil, "", err
-		}
-		raw = []byte(text)
 	}
 	contents, id, _, err := decoders.Decode(bytes.NewReader(raw))
 	switch {

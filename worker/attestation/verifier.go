@@ -45,9 +45,9 @@ type signed struct {
 	at time.Time
 }
 
-func newVerifier(source workerapi.SBOMSource) (*verifier, error) {
+func newVerifier(signers []workerapi.Signer, trustedRoot string) (*verifier, error) {
 	v := &verifier{}
-	for i, signer := range source.Signers {
+	for i, signer := range signers {
 		err := v.add(signer)
 		if err != nil {
 			return nil, fmt.Errorf("signers[%d]: %w", i, err)
@@ -56,7 +56,7 @@ func newVerifier(source workerapi.SBOMSource) (*verifier, error) {
 	if len(v.identities) == 0 {
 		return v, nil
 	}
-	trusted, err := root.NewTrustedRootFromJSON([]byte(source.TrustedRoot))
+	trusted, err := root.NewTrustedRootFromJSON([]byte(trustedRoot))
 	if err != nil {
 		return nil, fmt.Errorf("trustedRoot: %w", err)
 	}

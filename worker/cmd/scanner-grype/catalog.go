@@ -39,8 +39,10 @@ type catalogJob struct {
 	limits         catalog.Limits
 	// preferAttestation allows an attested SBOM instead of a catalog.
 	preferAttestation bool
-	registries        []workerapi.Registry
-	client            *ingest.Client
+	// readVEX makes the Job read the OpenVEX documents that are attached to the image.
+	readVEX    bool
+	registries []workerapi.Registry
+	client     *ingest.Client
 }
 
 // parseCatalog reads the flags, and checks everything that can be checked before the work starts.
@@ -53,13 +55,14 @@ func (p process) parseCatalog(args []string, log *slog.Logger) (*catalogJob, err
 	set.Var(&formats, "format", "additional `format` in which the SBOM is uploaded; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
 	preferAttestation := set.Bool("prefer-attestation", false, "use the SBOM that is attached to the image, if the registry's configuration accepts its signer")
+	readVEX := set.Bool("attached-vex", false, "upload the OpenVEX documents that are attached to the image, if the registry's configuration accepts their signers")
 	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {
 		return nil, err
 	}
 	job := &catalogJob{
 		process: p, images: images, throttledHosts: throttledHosts, formats: formats, limits: catalog.Limits{Scratch: *scratch},
-		preferAttestation: *preferAttestation,
+		preferAttestation: *preferAttestation, readVEX: *readVEX,
 	}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
@@ -152,6 +155,9 @@ type imageSBOM struct {
 	// signer is who signed it; empty for a catalog of the image's content. problem is why there is such a catalog although an attested SBOM was
 	// preferred.
 	signer, problem string
+	// vex are the OpenVEX documents that are attached to the image. vexProblem is why others are not accepted.
+	vex        []attestation.VEX
+	vexProblem string
 }
 
 // pullSBOM pulls the image and returns its SBOM. If a mirror fails while the layers are read, it starts again without that mirror.
@@ -176,14 +182,22 @@ func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *reg
 
 // readSBOM returns the attested SBOM of an image if that is preferred and there is one, or else catalogs the image.
 func (j *catalogJob) readSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller, img *registry.Image) (out imageSBOM, err error) {
-	if source := j.sourceOf(img); j.preferAttestation && source.PrefersAttestation() {
+	configured := j.registryOf(img)
+	if j.readVEX && configured.VEX.ReadsImages() {
+		if out.vex, out.vexProblem, err = attestation.FindVEX(ctx, puller, img, configured, log); err != nil {
+			return imageSBOM{}, err
+		}
+		log.Info("OpenVEX documents read", "accepted", len(out.vex), "problem", out.vexProblem)
+	}
+	if source := configured.SBOM; j.preferAttestation && source.PrefersAttestation() {
 		attested, problem, err := attestation.Find(ctx, puller, img, source, log)
 		if err != nil {
 			return imageSBOM{}, err
 		}
 		if attested != nil {
 			log.Info("attested SBOM found", "where", attested.Where, "signer", attested.Signer, "packages", attested.Contents.Artifacts.Packages.PackageCount())
-			return imageSBOM{SBOM: attested.Contents, signer: attested.Signer}, nil
+			out.SBOM, out.signer = attested.Contents, attested.Signer
+			return out, nil
 		}
 		log.Warn("no attested SBOM is used, cataloging the image", "reason", problem)
 		out.problem = problem
@@ -192,15 +206,15 @@ func (j *catalogJob) readSBOM(ctx context.Context, log *slog.Logger, puller *reg
 	return out, err
 }
 
-// sourceOf returns where the SBOMs of the registry come from that the image was requested from.
-func (j *catalogJob) sourceOf(img *registry.Image) workerapi.SBOMSource {
+// registryOf returns the configuration of the registry that the image was requested from; the zero value if it has none.
+func (j *catalogJob) registryOf(img *registry.Image) workerapi.Registry {
 	host := workerapi.CanonicalHost(img.Reference.Context().RegistryStr())
 	for _, configured := range j.registries {
 		if workerapi.CanonicalHost(configured.Host) == host {
-			return configured.SBOM
+			return configured
 		}
 	}
-	return workerapi.SBOMSource{}
+	return workerapi.Registry{}
 }
 
 // withNetworkAdvice adds advice about network policies in front of an error if nothing in the network answers. The
@@ -236,7 +250,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, i
 		Distro:     catalog.Distro(contents.SBOM),
 		Packages:   packages,
 		Tool:       version.Syft(),
-		SBOMSigner: text.Truncate(contents.signer, workerapi.MaxSBOMSignerBytes), SBOMProblem: contents.problem,
+		SBOMSigner: text.Truncate(contents.signer, workerapi.MaxSBOMSignerBytes), SBOMProblem: contents.problem, VEXProblem: contents.vexProblem,
 		SBOMSize: full.Size, MatchInputSize: compact.Size,
 	}
 	documents := []ingest.Part{ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)}
@@ -248,6 +262,10 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, i
 		log.Info("also uploading", "format", format, "bytes", additional.Size, "contentBytes", additional.ContentSize)
 		result.Additional = append(result.Additional, workerapi.FormattedSBOM{Format: format, Size: additional.Size})
 		documents = append(documents, ingest.File(additional.Path, additional.Size))
+	}
+	for _, document := range contents.vex {
+		result.VEX = append(result.VEX, workerapi.VEXDocument{Signer: text.Truncate(document.Signer, workerapi.MaxSBOMSignerBytes), Size: int64(len(document.Content))})
+		documents = append(documents, ingest.Bytes(document.Content))
 	}
 	begin, err := uploadHeader(img, result)
 	if err != nil {
