@@ -61,6 +61,22 @@ func originOf(a store.Attestation) *v1alpha1.SBOMOrigin {
 	return nil
 }
 
+// vexOf returns what the attached OpenVEX documents amount to; nil if none are read.
+func vexOf(summary *store.VEXSummary) *v1alpha1.ImageVEX {
+	if summary == nil {
+		return nil
+	}
+	return &v1alpha1.ImageVEX{Statements: ptr.To(int32(summary.Statements)), Message: truncate(summary.Problem, v1alpha1.MaxProblemBytes)}
+}
+
+// describeVEX describes what does not count of the attached OpenVEX documents, as the end of a line. Empty if there is nothing to say.
+func describeVEX(vex *v1alpha1.ImageVEX) string {
+	if vex == nil || vex.Message == "" {
+		return ""
+	}
+	return "; of the attached OpenVEX: " + vex.Message
+}
+
 // describeOrigin describes where the list of packages comes from, as the end of a line. Empty if there is nothing to say.
 func describeOrigin(origin *v1alpha1.SBOMOrigin) string {
 	switch {
@@ -197,8 +213,8 @@ func (s *imageScanScope) listWorkloads() {
 
 // shrinkToFit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
 // to one, messages to 128 bytes, all workloads, all top findings, messages to 32 bytes, the end of notCovered (what the engine analyses in
-// no image) down to minGaps entries, the texts about the SBOM to 64 bytes, messages to 8 bytes, the worst finding, the image's short name, the
-// texts about the SBOM to 8 bytes. Counts and conditions always stay.
+// no image) down to minGaps entries, the texts about OpenVEX and the SBOM to 64 bytes, messages to 8 bytes, the worst finding, the image's short name, the
+// texts about the SBOM and OpenVEX to 8 bytes. Counts and conditions always stay.
 func shrinkToFit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
 	shorten := []func() bool{
@@ -209,11 +225,13 @@ func shrinkToFit(scan *v1alpha1.ImageScan) {
 		func() bool { return dropLast(&status.TopFindings, 0) },
 		func() bool { return shortenMessages(status.Conditions, 32) },
 		func() bool { return dropLast(&status.NotCovered, minGaps) },
+		func() bool { return shortenVEX(status.VEX, 64) },
 		func() bool { return shortenOrigin(status.SBOM, 64) },
 		func() bool { return shortenMessages(status.Conditions, 8) },
 		func() bool { return dropText(&status.WorstFinding) },
 		func() bool { return dropText(&status.Image) },
 		func() bool { return shortenOrigin(status.SBOM, 8) },
+		func() bool { return shortenVEX(status.VEX, 8) },
 	}
 	for _, step := range shorten {
 		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {
@@ -254,6 +272,15 @@ func shortenOrigin(origin *v1alpha1.SBOMOrigin, limit int) (changed bool) {
 	before := *origin
 	origin.Signer, origin.Message = truncate(origin.Signer, limit), truncate(origin.Message, limit)
 	return *origin != before
+}
+
+func shortenVEX(vex *v1alpha1.ImageVEX, limit int) (changed bool) {
+	if vex == nil {
+		return false
+	}
+	before := vex.Message
+	vex.Message = truncate(vex.Message, limit)
+	return vex.Message != before
 }
 
 func shortenMessages(conditions []metav1.Condition, limit int) (changed bool) {
@@ -340,7 +367,7 @@ func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	case len(held) > 0:
 		found += "; " + unknown
 	}
-	return found + describeGaps(status.Engine, status.NotCovered) + describeOrigin(status.SBOM)
+	return found + describeGaps(status.Engine, status.NotCovered) + describeOrigin(status.SBOM) + describeVEX(status.VEX)
 }
 
 // describeScanned describes in one line what was found in all images of a Scanner and what was not analysed.

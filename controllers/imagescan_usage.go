@@ -35,7 +35,7 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 
 // backendImage returns how the image may be pulled, and its credential scope.
 func (s *imageScanScope) backendImage() backend.Image {
-	img := backend.Image{Key: s.key, Scope: s.uses.Scope, Namespace: s.scan.Namespace, Scanner: string(s.scanner.GetUID()), SBOMPolicy: s.uses.SBOMPolicy}
+	img := backend.Image{Key: s.key, Scope: s.uses.Scope, Namespace: s.scan.Namespace, Scanner: string(s.scanner.GetUID()), SBOMPolicy: s.uses.SBOMPolicy, VEXPolicy: s.uses.VEXPolicy}
 	if grype := s.scanner.Settings().Backend.Grype; grype != nil {
 		img.Job = &grype.Job
 	}

@@ -22,6 +22,9 @@ func (c *SuppressionCounts) record(scanner types.NamespacedName, inForce excepti
 	defer c.mutex.Unlock()
 	before, counts := c.byScanner[scanner], map[types.NamespacedName]int{}
 	for _, e := range inForce.All() {
+		if e.IsStatement() {
+			continue // it is no resource and has no status
+		}
 		name := types.NamespacedName{Namespace: e.Namespace, Name: e.Name}
 		counts[name] = byUID[e.UID]
 		if n, known := before[name]; !known || n != counts[name] {

@@ -147,6 +147,10 @@ type ImageScanStatus struct {
 	// +optional
 	SBOM *SBOMOrigin `json:"sbom,omitempty"`
 
+	// vex is what the OpenVEX documents that are attached to the image amount to, if they are read for the image's registry. Unset for other images.
+	// +optional
+	VEX *ImageVEX `json:"vex,omitempty"`
+
 	// notCovered lists what the engine never has findings for. Packages that this image contains come first, such as those of its
 	// distribution. Ecosystems whose packages it may contain follow. Empty if the engine reports no such gaps.
 	// +listType=atomic
@@ -236,6 +240,19 @@ type SBOMOrigin struct {
 	// +optional
 	Signer string `json:"signer,omitempty"`
 	// message says why the image was cataloged although an attested SBOM is preferred.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// ImageVEX is what the OpenVEX documents that are attached to an image amount to.
+type ImageVEX struct {
+	// statements is the number of statements that count as exceptions: those with the status not_affected or fixed by a signer who is trusted for
+	// the registry. 0 if there are none.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Statements *int32 `json:"statements,omitempty"`
+	// message says why documents or statements do not count. Empty if all do.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
@@ -78,14 +79,24 @@ func (op *operator) inventory(canRead func(namespace string) bool) *inventory.In
 	pods, _ := op.manager.GetCache().(inventory.PodVisitor)
 	return &inventory.Inventory{
 		Client: op.manager.GetClient(), Pods: pods, Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: canRead, ShareSBOMs: op.options.ShareSBOMs, Provider: op.config.Provider,
-		SBOMPolicy: op.config.SBOMPolicy,
-		Limits:     inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
+		SBOMPolicy: op.config.SBOMPolicy, VEXPolicy: op.config.VEXPolicy,
+		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
 	}
 }
 
 // exceptions returns a source of exceptions that reads from the cache.
 func (op *operator) exceptions() active.Source {
-	return active.Source{Reader: op.manager.GetClient(), Clock: op.clock}
+	return active.Source{Reader: op.manager.GetClient(), Clock: op.clock, Statements: op.statements()}
+}
+
+// statements returns what reads the statements of OpenVEX documents that are attached to images; nil if no registry's documents count.
+func (op *operator) statements() active.Statements {
+	if !op.config.ReadsVEX() {
+		return nil
+	}
+	return func(ctx context.Context, namespaces []string) ([]exception.Exception, error) {
+		return op.store.ImageStatements(ctx, namespaces, op.config.VEXHosts)
+	}
 }
 
 // notifications creates the reconciler that sends messages to receivers.

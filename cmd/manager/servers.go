@@ -108,6 +108,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 	}
 	api := &restapi.API{
 		ClusterName: op.config.ClusterName,
+		Statements:  op.statements(),
 		Reader:      restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
 		ImageScans:  op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(nil), Clock: op.clock,
 		SessionKeys: func() ([][]byte, error) { return op.authority.DeriveKeys("scanner-operator sessions v1") }, BasePath: settings.BasePath,

@@ -118,6 +118,8 @@ type Image struct {
 	PullReferences []string
 	// SBOMPolicy is the policy by which an attested SBOM of the image is accepted instead of a catalog of its content; empty for none.
 	SBOMPolicy string
+	// VEXPolicy is the policy by which OpenVEX documents that are attached to the image are accepted; empty for none.
+	VEXPolicy string
 	// PullSecrets are the names of the Secrets, in Namespace, that pods pull the image with. Empty in cluster scope.
 	PullSecrets []string
 	// ServiceAccounts are the names of the ServiceAccounts, in Namespace, of the pods that run the image.

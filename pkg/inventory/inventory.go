@@ -36,6 +36,8 @@ type Inventory struct {
 	// SBOMPolicy returns the policy by which attested SBOMs of an image in these repositories are accepted; empty for none. It is nil if no
 	// registry prefers them.
 	SBOMPolicy func(repositories ...string) string
+	// VEXPolicy is SBOMPolicy for OpenVEX documents that are attached to an image. It is nil if no registry reads them.
+	VEXPolicy func(repositories ...string) string
 }
 
 // PodVisitor is a cache that visits pods one after another. It calls visit with each pod that the options select. Visits end with the first

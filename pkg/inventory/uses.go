@@ -72,6 +72,8 @@ type Uses struct {
 	Scope store.Scope
 	// SBOMPolicy is the policy by which an attested SBOM of the image is accepted; empty for none.
 	SBOMPolicy string
+	// VEXPolicy is the policy by which OpenVEX documents that are attached to the image are accepted; empty for none.
+	VEXPolicy string
 }
 
 // Last returns the containers that run the image now or, if there are none, those that ran it last.
@@ -131,6 +133,9 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 	}
 	if i.SBOMPolicy != nil {
 		uses.SBOMPolicy = i.SBOMPolicy(PullRepositories(img.Scan, uses.Last())...)
+	}
+	if i.VEXPolicy != nil {
+		uses.VEXPolicy = i.VEXPolicy(PullRepositories(img.Scan, uses.Last())...)
 	}
 	if uses.Scope, err = i.chooseScope(ctx, img, uses); err != nil {
 		return Uses{}, err

@@ -20,6 +20,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/listener"
@@ -78,6 +79,8 @@ type API struct {
 	ClusterName string
 	// Reader reads Scanners, ClusterScanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
 	Reader client.Reader
+	// Statements reads the statements about images that count as exceptions; nil for none.
+	Statements active.Statements
 	// ImageScans deletes ImageScans, so that their images are scanned again.
 	ImageScans client.Writer
 	// TokenReviews creates TokenReviews. Anybody who reaches the API can cause one. Its rate limit should therefore be separate from that

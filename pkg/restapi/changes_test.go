@@ -34,7 +34,7 @@ func TestListChanges(t *testing.T) {
 	}
 	zlib, openssl := change(restv1.ChangeNew, "CVE-2026-0003", "zlib"), change(restv1.ChangeFixAvailable, "CVE-2026-0001", "openssl")
 	zlib.KnownExploited = true
-	zlib.Exception = &restv1.Exception{Kind: "VulnerabilityException", Name: "accepted", Status: "not_affected", Justification: "vulnerable_code_not_present", Reason: "Compiled out."}
+	zlib.Exception = &restv1.Exception{Kind: "VulnerabilityException", Name: "accepted", Source: restv1.ExceptionFromResource, Status: "not_affected", Justification: "vulnerable_code_not_present", Reason: "Compiled out."}
 	openssl.Fixable, openssl.FixVersions = true, []string{"1.1"}
 	want := &restv1.ChangeList{
 		Items: []restv1.Change{zlib, openssl}, New: 1, FixAvailable: 1, Coverage: restv1.Coverage{Scanners: 1, Scanned: 1, NotCovered: restv1.NotCovered{NewScanners: 1}},

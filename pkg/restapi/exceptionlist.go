@@ -13,13 +13,14 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 )
 
 // Kinds of exceptions.
 const (
-	kindException        = "VulnerabilityException"
-	kindClusterException = "ClusterVulnerabilityException"
+	kindException        = exception.KindNamespaced
+	kindClusterException = exception.KindClusterWide
 )
 
 // exceptionPosition is a position in a list of exceptions: the last exception before it. The zero value is the beginning.

@@ -15,7 +15,7 @@ import (
 
 // exceptions returns the source of the exceptions that are in force.
 func (a operations) exceptions() active.Source {
-	return active.Source{Reader: a.Reader, Clock: a.Clock}
+	return active.Source{Reader: a.Reader, Clock: a.Clock, Statements: a.Statements}
 }
 
 // imageExceptions selects the findings of an image that are suppressed: those that exceptions cover under each of the image's names.
@@ -34,7 +34,7 @@ func (r *result) imageNames() (names []exception.Image) {
 	}
 	for _, text := range r.scan.Spec.References {
 		if ref, err := image.ParseReference(text); err == nil {
-			names = append(names, exception.Image{Reference: ref, Digest: r.key.Digest})
+			names = append(names, exception.Image{Reference: ref, Digest: r.key.Digest, Manifest: r.Manifest})
 		}
 	}
 	return names
@@ -55,10 +55,8 @@ func exceptionOf(e *exception.Exception) *restv1.Exception {
 		return nil
 	}
 	answer := &restv1.Exception{
-		Kind: kindException, Name: e.Name, Status: e.Status, Justification: e.Justification, Reason: e.Reason, ExpirationTime: e.Expires,
-	}
-	if e.Namespace == "" {
-		answer.Kind = kindClusterException
+		Kind: e.Kind(), Name: e.Name, Source: restv1.ExceptionSource(e.Source()), Signer: e.Signer, Status: e.Status, Justification: e.Justification, Reason: e.Reason,
+		ExpirationTime: e.Expires,
 	}
 	return answer
 }

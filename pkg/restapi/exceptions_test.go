@@ -74,7 +74,8 @@ func TestSuppressedFindings(t *testing.T) {
 	}
 	w.clock.SetTime(noon)
 	want := &restv1.Exception{
-		Kind: "VulnerabilityException", Name: "compiled-out", Status: "not_affected", Justification: "vulnerable_code_not_present",
+		Source: restv1.ExceptionFromResource,
+		Kind:   "VulnerabilityException", Name: "compiled-out", Status: "not_affected", Justification: "vulnerable_code_not_present",
 		Reason: "Compiled out.", ExpirationTime: noon.Add(time.Hour),
 	}
 	if diff := cmp.Diff(want, w.findings("shop", "web", restv1.ListFindingsParams{Suppressed: ptr.To(true)})[0].Exception); diff != "" {

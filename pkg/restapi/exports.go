@@ -14,7 +14,7 @@ var (
 	findingFields = []string{
 		"id", "aliases", "severity", "knownExploited", "epss", "cvss", "package.name", "package.version", "package.type", "package.purl", "paths",
 		"fixable", "fixState", "fixVersions", "firstSeenTime", "lastSeenTime", "fixAvailableTime", "fixSinceTime", "fixedTime", "knownExploitedSinceTime",
-		"exception.kind", "exception.name", "exception.status", "exception.justification", "exception.reason", "exception.expirationTime", "url",
+		"exception.kind", "exception.name", "exception.status", "exception.justification", "exception.reason", "exception.expirationTime", "exception.source", "exception.signer", "url",
 	}
 	countFields = []string{"critical", "high", "medium", "low", "negligible", "unknown", "fixable", "knownExploited", "suppressed"}
 
@@ -27,7 +27,7 @@ var (
 	workloadColumns = spreadsheet.NewColumns[restv1.Workload](
 		"namespace", "kind", "name", "container", "image", "digest", "platform", "vulnerability", "severity", "knownExploited",
 		"package.name", "package.version", "package.type", "package.purl", "fixable", "fixState", "fixVersions", "engines",
-		"exception.kind", "exception.name", "exception.status", "exception.justification", "exception.reason", "exception.expirationTime")
+		"exception.kind", "exception.name", "exception.status", "exception.justification", "exception.reason", "exception.expirationTime", "exception.source", "exception.signer")
 	runningWorkloadColumns = spreadsheet.NewColumns[restv1.RunningWorkload](slices.Concat(
 		[]string{"namespace", "kind", "name", "containers", "images", "toActOn"}, within("findings", countFields),
 		within("notCovered", []string{"pending", "failed", "newScanners", "partlyAnalysed", "ecosystems"}))...)

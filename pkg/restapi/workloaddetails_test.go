@@ -48,7 +48,7 @@ func TestGetWorkload(t *testing.T) {
 			},
 			{
 				ID: "CVE-2026-0002", Severity: restv1.SeverityHigh, Containers: []string{"main"}, Package: restv1.Package{Name: "zlib", Version: "1.0", Type: "deb"},
-				Exception: &restv1.Exception{Kind: "VulnerabilityException", Name: "accepted", Status: "not_affected", Justification: "vulnerable_code_not_present", Reason: "Compiled out."},
+				Exception: &restv1.Exception{Kind: "VulnerabilityException", Name: "accepted", Source: restv1.ExceptionFromResource, Status: "not_affected", Justification: "vulnerable_code_not_present", Reason: "Compiled out."},
 			},
 		},
 	}

@@ -14,6 +14,8 @@ type Results struct {
 	// Catalog is nil if the image is not cataloged, or only by an attested SBOM that is not accepted for it. Report is the last report, nil if there is none. A report may outlast its catalog.
 	Catalog *store.Catalog
 	Report  *store.Summary
+	// VEX is what the attached OpenVEX documents of a cataloged image amount to; nil if none are read.
+	VEX *store.VEXSummary
 	// Data is the vulnerability data in use; the zero value if there is none. NoData is why the Scanner cannot use data now; nil if it can.
 	Data   store.DataVersion
 	NoData *backend.Failure
@@ -29,6 +31,7 @@ type Store interface {
 	Summary(ctx context.Context, subject store.Subject, e store.ImageExceptions) (store.Summary, error)
 	DataVersion(ctx context.Context, engine string) (store.DataVersion, error)
 	MatchFailure(ctx context.Context, subject store.Subject) (store.MatchFailure, error)
+	VEXSummary(ctx context.Context, subject store.Subject, policy string) (store.VEXSummary, error)
 }
 
 // Read returns what there is for an image. The report is that of its catalog or, without a catalog, that of catalogedAs, its last known
@@ -46,6 +49,13 @@ func Read(ctx context.Context, s Store, engine backend.Backend, img backend.Imag
 	subject := store.Subject{PlatformDigest: catalogedAs, Scope: img.Scope, Engine: engine.Engine()}
 	if r.Catalog != nil {
 		subject.PlatformDigest = r.Catalog.PlatformDigest
+	}
+	if r.Catalog != nil && img.VEXPolicy != "" {
+		summary, err := s.VEXSummary(ctx, subject, img.VEXPolicy)
+		if err != nil {
+			return r, err
+		}
+		r.VEX = &summary
 	}
 	if r.Report, err = optional(s.Summary(ctx, subject, e)); err != nil {
 		return r, err

@@ -80,7 +80,7 @@ func reasonsIn(path string, into map[string]string) error {
 func TestConfigurationIsDocumented(t *testing.T) {
 	pages := []string{
 		"docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md", "docs/operate/web-ui.md",
-		"docs/operate/attestations.md", "docs/operate/monitoring.md", "docs/integrate/sboms.md", "docs/integrate/openreports.md",
+		"docs/operate/attestations.md", "docs/operate/vex-from-images.md", "docs/operate/monitoring.md", "docs/integrate/sboms.md", "docs/integrate/openreports.md",
 	}
 	page := readAll(t, pages...)
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {

@@ -193,10 +193,14 @@ export type EventType = 'hello' | 'changed' | 'reset' | 'keepAlive' | 'bye';
 export type Exception = {
   expirationTime?: string;
   justification?: string;
-  /** VulnerabilityException or ClusterVulnerabilityException. */
+  /** VulnerabilityException, ClusterVulnerabilityException, or OpenVEX for a statement of a document that is attached to the image. */
   kind: string;
+  /** The name of the resource, or the @id of the document. */
   name: string;
   reason: string;
+  /** Who signed the document; omitted for a resource. */
+  signer?: string;
+  source: ExceptionSource;
   /** not_affected, affected, fixed or under_investigation, as OpenVEX defines them. */
   status: string;
 };
@@ -250,6 +254,9 @@ export type ExceptionPreview = {
   /** Number of these findings. A vulnerability in a package counts once in all images of a repository, whichever scanners have them. */
   total: number;
 };
+
+/** Where an exception comes from: a resource, or a document that is attached to the image. The latter is read-only. */
+export type ExceptionSource = 'Resource' | 'Image';
 
 /** InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing. */
 export type ExceptionState = 'InForce' | 'EndingSoon' | 'Expired' | 'InvalidSelector';

@@ -14,10 +14,15 @@ export function Exploited({ since }: { since?: string | undefined }) {
   return <span class="mark exploited" title={since ? `Known since ${date(since)}` : 'CISA lists it as exploited'}>known exploited</span>;
 }
 
+// exceptionName names an exception, and whose statement it is if it is no resource.
+export function exceptionName(exception: Exception): string {
+  return `${exception.kind} ${exception.name}${exception.signer ? `, attached to the image, signed by ${exception.signer}` : ''}`;
+}
+
 export function Suppressed({ exception }: { exception: Exception | undefined }) {
   if (!exception) return null;
   const until = exception.expirationTime ? `, until ${date(exception.expirationTime)}` : '';
-  return <span class="mark" title={`${exception.kind} ${exception.name}: ${exception.reason}${until}`}>suppressed</span>;
+  return <span class="mark" title={`${exceptionName(exception)}: ${exception.reason}${until}`}>suppressed</span>;
 }
 
 // Counts shows how many findings there are of each severity, or says that there are none.

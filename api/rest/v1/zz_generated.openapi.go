@@ -88,6 +88,24 @@ func (e EventType) Valid() bool {
 	}
 }
 
+// Defines values for ExceptionSource.
+const (
+	ExceptionFromImage    ExceptionSource = "Image"
+	ExceptionFromResource ExceptionSource = "Resource"
+)
+
+// Valid indicates whether the value is a known member of the ExceptionSource enum.
+func (e ExceptionSource) Valid() bool {
+	switch e {
+	case ExceptionFromImage:
+		return true
+	case ExceptionFromResource:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExceptionState.
 const (
 	ExceptionEndingSoon      ExceptionState = "EndingSoon"
@@ -611,10 +629,18 @@ type Exception struct {
 	ExpirationTime time.Time `json:"expirationTime,omitempty,omitzero"`
 	Justification  string    `json:"justification,omitempty,omitzero"`
 
-	// Kind VulnerabilityException or ClusterVulnerabilityException.
-	Kind   string `json:"kind"`
+	// Kind VulnerabilityException, ClusterVulnerabilityException, or OpenVEX for a statement of a document that is attached to the image.
+	Kind string `json:"kind"`
+
+	// Name The name of the resource, or the @id of the document.
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
+
+	// Signer Who signed the document; omitted for a resource.
+	Signer string `json:"signer,omitempty,omitzero"`
+
+	// Source Where an exception comes from: a resource, or a document that is attached to the image. The latter is read-only.
+	Source ExceptionSource `json:"source"`
 
 	// Status not_affected, affected, fixed or under_investigation, as OpenVEX defines them.
 	Status string `json:"status"`
@@ -693,6 +719,9 @@ type ExceptionPreview struct {
 	// Total Number of these findings. A vulnerability in a package counts once in all images of a repository, whichever scanners have them.
 	Total int `json:"total"`
 }
+
+// ExceptionSource Where an exception comes from: a resource, or a document that is attached to the image. The latter is read-only.
+type ExceptionSource string
 
 // ExceptionState InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has
 // ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing.

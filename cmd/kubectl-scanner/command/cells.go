@@ -40,6 +40,9 @@ func exceptionCell(e *restv1.Exception) string {
 	if e == nil {
 		return ""
 	}
+	if e.Source == restv1.ExceptionFromImage {
+		return e.Kind + " by " + e.Signer + ": " + e.Status
+	}
 	return e.Name + ": " + e.Status
 }
 

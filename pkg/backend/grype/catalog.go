@@ -108,7 +108,7 @@ func (b *Backend) recordJob(ctx context.Context, request catalogRequest, exceede
 	job := b.catalogJob(backend.WorkerName(backend.CatalogWorker, b.Random), request, memory.resourcesAfter(exceeded))
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
-		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage, SBOMPolicy: request.sbomPolicy,
+		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage, SBOMPolicy: request.sbomPolicy, VEXPolicy: img.VEXPolicy,
 		Memory:    job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
 		MaxMemory: slices.Max(memory.limits()),
 	}

@@ -62,6 +62,9 @@ func (b *Backend) catalogJob(name string, request catalogRequest, resources core
 	if request.sbomPolicy != "" {
 		args = append(args, "--prefer-attestation")
 	}
+	if img.VEXPolicy != "" {
+		args = append(args, "--attached-vex")
+	}
 	pod, shape := b.workerPod(args, resources, catalog.ScratchSize), jobSettings(img)
 	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
 	mountPullSecrets(&pod, img.PullSecrets)

@@ -2,7 +2,7 @@
 import { urlOf, useGet, now } from '../api';
 import type { Finding, FindingList, ImageScan } from '../api.gen';
 import { date, percent, severities, visible } from '../format';
-import { Choose, CSV, Details, Exploited, Facts, Foreign, ListOrigin, Pages, SeverityMark, Suppressed, Table, TextFilter, Time, View, WebLink, yesOrNo } from '../parts';
+import { Choose, CSV, Details, exceptionName, Exploited, Facts, Foreign, ListOrigin, Pages, SeverityMark, Suppressed, Table, TextFilter, Time, View, WebLink, yesOrNo } from '../parts';
 import { href, usePlace } from '../router';
 
 // pageSize keeps the page small enough for a slow computer.
@@ -88,7 +88,7 @@ function More({ finding: f }: { finding: Finding }) {
     <Facts facts={[
       ['Aliases', (f.aliases ?? []).join(', ')], ['CVSS', f.cvss === undefined ? '' : String(f.cvss)], ['Earlier severities', before],
       ['Fix known since', f.fixSinceTime && date(f.fixSinceTime)], ['Where', (f.paths ?? []).length > 0 && <><Foreign text={(f.paths ?? []).slice(0, 5).join(', ')} />{(f.paths ?? []).length > 5 && ` and ${(f.paths ?? []).length - 5} more`}</>],
-      ['Exception', f.exception && `${f.exception.name}: ${f.exception.reason}`], ['Source', f.url && <WebLink to={f.url} />],
+      ['Exception', f.exception && `${exceptionName(f.exception)}: ${f.exception.reason}`], ['Source', f.url && <WebLink to={f.url} />],
     ]} />
   </div>;
 }

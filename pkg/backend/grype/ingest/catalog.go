@@ -17,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/attached"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/document"
@@ -103,6 +104,10 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	if err != nil {
 		return err
 	}
+	vex, err := brought.imageVEX(job, platformDigest)
+	if err != nil {
+		return err
+	}
 	artifacts, size := brought.artifacts()
 	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
 		Catalog: store.Catalog{
@@ -110,13 +115,13 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 			Distro: truncate(brought.result.Distro, maxText), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool, maxText), CatalogedAt: i.Clock.Now(),
 			Namespace: namespaceOf(job), Attestation: attestationOf(brought.result, job),
 		},
-		JobUID: job.UID, Digest: digest, Artifacts: artifacts, Size: size, Budget: i.StoreBytes,
+		JobUID: job.UID, Digest: digest, Artifacts: artifacts, Size: size, Budget: i.StoreBytes, VEX: vex,
 	})
 	if err != nil {
 		return i.storeRefusal(ctx, err, job)
 	}
 	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
-		"packages", brought.result.Packages, "kept", kept, "sbomSigner", failure.Line(brought.result.SBOMSigner))
+		"packages", brought.result.Packages, "kept", kept, "sbomSigner", failure.Line(brought.result.SBOMSigner), "statements", len(vex.Statements))
 	i.Backend.RecordCatalog(ctx, job)
 	return nil
 }
@@ -143,6 +148,7 @@ type parsedResult struct {
 	manifests        []*io.SectionReader
 	sbom, matchInput *io.SectionReader
 	additional       map[store.Artifact]*io.SectionReader
+	vex              []*io.SectionReader
 }
 
 // artifactOf maps the additional formats of an SBOM to their artifacts.
@@ -204,6 +210,16 @@ func (b *parsedResult) split(file io.ReaderAt, at, end int64) error {
 			return fmt.Errorf("a document of %d bytes does not fit into what was sent", sbom.Size)
 		}
 		b.additional[artifact] = next(sbom.Size)
+	}
+	if n := len(b.result.VEX); n > workerapi.MaxVEXDocuments {
+		return fmt.Errorf("vex: %d documents, want at most %d", n, workerapi.MaxVEXDocuments)
+	}
+	all = 0
+	for _, document := range b.result.VEX {
+		if all += document.Size; document.Size < 0 || document.Size > end-at || all > workerapi.MaxVEXBytes {
+			return fmt.Errorf("vex: documents of %d bytes and more do not fit, at most %d are allowed", all, workerapi.MaxVEXBytes)
+		}
+		b.vex = append(b.vex, next(document.Size))
 	}
 	if at != end {
 		return fmt.Errorf("the documents have %d bytes more or less than were sent", end-at)
@@ -268,6 +284,9 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	if result.SBOMSigner != "" && job.SBOMPolicy == "" {
 		return refuse(http.StatusUnprocessableEntity, "sbomSigner: %.80q signed the SBOM, and this Job has to catalog the image", result.SBOMSigner)
 	}
+	if len(result.VEX) > 0 && job.VEXPolicy == "" {
+		return refuse(http.StatusUnprocessableEntity, "vex: %d documents were sent, and this Job may bring none", len(result.VEX))
+	}
 	platform, err := image.ParsePlatform(result.Platform)
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "platform: %v", err)
@@ -284,6 +303,32 @@ func attestationOf(result workerapi.CatalogResult, job store.Job) store.Attestat
 		return store.Attestation{Problem: truncate(failure.Line(result.SBOMProblem), workerapi.MaxSBOMProblemBytes)}
 	}
 	return store.Attestation{Policy: job.SBOMPolicy, Signer: truncate(failure.Line(result.SBOMSigner), workerapi.MaxSBOMSignerBytes)}
+}
+
+// imageVEX returns what the OpenVEX documents of the result amount to. The policy is the one that the manager gave the Job.
+func (b *parsedResult) imageVEX(job store.Job, platformDigest string) (store.ImageVEX, error) {
+	if job.VEXPolicy == "" {
+		return store.ImageVEX{}, nil
+	}
+	documents := make([]attached.Document, len(b.vex))
+	for n, document := range b.vex {
+		content, err := io.ReadAll(document)
+		if err != nil {
+			return store.ImageVEX{}, err
+		}
+		documents[n] = attached.Document{Content: content, Signer: truncate(failure.Line(b.result.VEX[n].Signer), workerapi.MaxSBOMSignerBytes)}
+	}
+	about := attached.Image{Digests: []string{platformDigest, job.Key.Digest}}
+	if ref, err := image.ParseReference(b.result.Image); err == nil {
+		about.Repository = ref.Repository
+	}
+	statements, problems := attached.Exceptions(documents, about)
+	if b.result.VEXProblem != "" {
+		problems = append(problems, b.result.VEXProblem)
+	}
+	return store.ImageVEX{
+		Policy: job.VEXPolicy, Statements: statements, Problem: truncate(failure.Line(strings.Join(problems, "; ")), workerapi.MaxVEXProblemBytes),
+	}, nil
 }
 
 // truncate cuts a text to limit bytes, without a partial character at its end.

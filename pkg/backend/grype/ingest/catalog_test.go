@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -140,6 +141,44 @@ func TestAttestedSBOM(t *testing.T) {
 			a.must(err)
 			if diff := cmp.Diff(tt.want, got.Attestation); diff != "" {
 				t.Errorf("attestation (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAttachedVEX: what the documents of a result amount to is stored by the policy that the manager gave the Job. Documents that do not count
+// are a problem, and the result is taken.
+func TestAttachedVEX(t *testing.T) {
+	const document = `{"@context": "https://openvex.dev/ns/v0.2.0", "@id": "doc", "author": "jane", "timestamp": "2026-01-01T00:00:00Z", "version": 1, "statements": [%s]}`
+	const fixed, affected = `{"vulnerability": {"name": "CVE-1"}, "status": "fixed"}`, `{"vulnerability": {"name": "CVE-1"}, "status": "affected", "action_statement": "update"}`
+	for name, tt := range map[string]struct {
+		policy string
+		change func(*catalogUpload)
+		status int
+		want   store.VEXSummary
+	}{
+		"a document":       {"policy", func(p *catalogUpload) { p.vex = [][]byte{fmt.Appendf(nil, document, fixed)} }, http.StatusNoContent, store.VEXSummary{Statements: 1}},
+		"no document":      {"policy", func(*catalogUpload) {}, http.StatusNoContent, store.VEXSummary{}},
+		"none is accepted": {"policy", func(p *catalogUpload) { p.result.VEXProblem = "not\nsigned" }, http.StatusNoContent, store.VEXSummary{Problem: "not signed"}},
+		"a contradiction":  {"policy", func(p *catalogUpload) { p.vex = [][]byte{fmt.Appendf(nil, document, fixed+","+affected)} }, http.StatusNoContent, store.VEXSummary{Problem: "the document doc contradicts itself about CVE-1: fixed and affected at the same time; none of its statements counts"}},
+		"none is wanted":   {"", func(p *catalogUpload) { p.vex = [][]byte{fmt.Appendf(nil, document, fixed)} }, http.StatusUnprocessableEntity, store.VEXSummary{}},
+		"too many":         {"policy", func(p *catalogUpload) { p.vex = make([][]byte, workerapi.MaxVEXDocuments+1) }, http.StatusUnprocessableEntity, store.VEXSummary{}},
+		"too large":        {"policy", func(p *catalogUpload) { p.vex = [][]byte{make([]byte, workerapi.MaxVEXBytes), {' '}} }, http.StatusUnprocessableEntity, store.VEXSummary{}},
+		"a size below zero": {"policy", func(p *catalogUpload) {
+			p.vex, p.corruptHeader = [][]byte{{' '}}, func(r *workerapi.CatalogResult) { r.VEX[0].Size = -1 }
+		}, http.StatusUnprocessableEntity, store.VEXSummary{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newIngestAPI(t, Limits{})
+			a.must(a.store.SaveJob(t.Context(), store.Job{
+				Namespace: operatorNamespace, Name: "catalog", UID: "uid-of-catalog", Purpose: store.JobCatalog, Key: web, CreatedAt: noon, Worker: workerImage, VEXPolicy: tt.policy,
+			}))
+			w := a.worker(operatorNamespace, "catalog-pod", "uid-of-catalog")
+			w.want(w.uploadResult(newCatalogUpload(t, tt.change)), tt.status, "")
+			got, err := a.store.VEXSummary(t.Context(), store.Subject{PlatformDigest: webPlatform, Engine: "grype"}, "policy")
+			a.must(err)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("statements (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -377,6 +377,8 @@ type catalogUpload struct {
 	sbom, matchInput []byte
 	// additional are the SBOM's additional formats.
 	additional []additionalSBOM
+	// vex are OpenVEX documents, which jane has signed.
+	vex [][]byte
 	// corruptHeader changes the header of the upload; nil for none.
 	corruptHeader func(*workerapi.CatalogResult)
 }
@@ -415,6 +417,10 @@ func (p catalogUpload) body(t testing.TB) []byte {
 	for _, a := range p.additional {
 		header.Additional = append(header.Additional, workerapi.FormattedSBOM{Format: a.format, Size: int64(len(a.sbom))})
 		documents = append(documents, a.sbom)
+	}
+	for _, document := range p.vex {
+		header.VEX = append(header.VEX, workerapi.VEXDocument{Signer: "jane", Size: int64(len(document))})
+		documents = append(documents, document)
 	}
 	if p.corruptHeader != nil {
 		p.corruptHeader(&header)
