@@ -24,8 +24,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// attestedHost is a registry for which the operator prefers attested SBOMs. It exists by name only: the nodes of the local cluster, and the operator by
-// a mirror, pull its images from the local registry.
+// attestedHost is a registry for which the operator prefers attested SBOMs. It exists by name only: nodes of the local cluster pull its images from
+// the local registry, and the operator does so by a mirror.
 const attestedHost = "attested.example.com"
 
 // mediaTypeBundle is that of a Sigstore bundle (https://github.com/sigstore/protobuf-specs/blob/main/protos/sigstore_bundle.proto).

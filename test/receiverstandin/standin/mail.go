@@ -13,8 +13,8 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// MailServer returns a mail server with STARTTLS. It takes mails over TLS only, and from User only. A mail belongs to the channel that the part of its
-// first recipient before the @ names.
+// MailServer returns a mail server with STARTTLS. It takes mails over TLS only, and from User only. The part of the first recipient before the @
+// is the channel of a mail.
 func (s *Standin) MailServer(domain string, config *tls.Config) *smtp.Server {
 	server := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) { return &mailSession{standin: s, conn: c}, nil }))
 	server.Domain, server.TLSConfig, server.MaxMessageBytes = domain, config, maxBody

@@ -33,7 +33,10 @@ func TestPrograms(t *testing.T) {
 	s := New("http://127.0.0.1:1", io.Discard)
 	server := httptest.NewServer(s.Programs())
 	defer server.Close()
-	dojo := map[string]string{"scan_type": "Generic Findings Import", "auto_create_context": "true", "close_old_findings": "true", "product_name": "shop", "engagement_name": "e", "test_title": "Pod/web"}
+	dojo := map[string]string{
+		"scan_type": "Generic Findings Import", "auto_create_context": "true", "close_old_findings": "true",
+		"product_name": "shop", "engagement_name": "e", "test_title": "Pod/web",
+	}
 	track := map[string]string{"projectName": "shop/Pod/web/main", "projectVersion": "e", "autoCreate": "true"}
 	reimport := func(token string) *http.Request {
 		return withForm(t, DefectDojoPath+"/api/v2/reimport-scan/", dojo, "file", findings, "Authorization", "Token "+token)
