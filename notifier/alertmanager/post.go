@@ -102,9 +102,10 @@ func Render(d announce.Delivery) []Alert {
 	return all
 }
 
-// labels returns the labels with that of the Scanner, without empty ones, which count as missing.
+// labels returns the labels with those of the cluster and the Scanner, without empty ones, which count as missing. Without the cluster, alerts of
+// two clusters would be one.
 func labels(m announce.Message, set map[string]string) map[string]string {
-	set["scanner"] = m.Scanner
+	set["cluster"], set["scanner"] = m.Cluster, m.Scanner
 	return annotations(set)
 }
 

@@ -16,7 +16,7 @@ func TestRender(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	end := noon.Add(20 * time.Minute)
 	d := announce.Delivery{
-		Message: announce.Message{Namespace: "shop", Scanner: "default", ReadMore: "kubectl get imagescans"},
+		Message: announce.Message{Cluster: "prod-eu", Namespace: "shop", Scanner: "default", ReadMore: "kubectl get imagescans"},
 		Alerts: &announce.Alerts{EndsAt: end, More: 2, List: []announce.Alert{
 			{
 				Namespace: "shop", Workload: "Deployment/web", Image: "registry.example.com/shop/web", Vulnerability: "CVE-2026-0001", Package: "openssl", Version: "3.0.11-1",
@@ -29,7 +29,7 @@ func TestRender(t *testing.T) {
 		{
 			Labels: map[string]string{
 				"alertname": "VulnerabilityFound", "namespace": "shop", "workload": "Deployment/web", "image": "registry.example.com/shop/web", "vulnerability": "CVE-2026-0001",
-				"package": "openssl", "severity": "critical", "scanner": "default",
+				"package": "openssl", "severity": "critical", "cluster": "prod-eu", "scanner": "default",
 			},
 			Annotations: map[string]string{
 				"summary":     "Critical CVE-2026-0001 in openssl of registry.example.com/shop/web, which Deployment/web runs",
@@ -39,13 +39,14 @@ func TestRender(t *testing.T) {
 		},
 		{
 			Labels: map[string]string{
-				"alertname": "VulnerabilityFound", "namespace": "shop", "workload": "CronJob/x", "image": "x", "vulnerability": "GHSA-1", "severity": "unknown", "scanner": "default",
+				"alertname": "VulnerabilityFound", "namespace": "shop", "workload": "CronJob/x", "image": "x", "vulnerability": "GHSA-1", "severity": "unknown",
+				"cluster": "prod-eu", "scanner": "default",
 			},
 			Annotations: map[string]string{"summary": "Unknown GHSA-1 in  of x, which CronJob/x runs", "description": "No fix is known."},
 			EndsAt:      end,
 		},
 		{
-			Labels:      map[string]string{"alertname": "VulnerabilitiesNotListed", "namespace": "shop", "severity": "none", "scanner": "default"},
+			Labels:      map[string]string{"alertname": "VulnerabilitiesNotListed", "namespace": "shop", "severity": "none", "cluster": "prod-eu", "scanner": "default"},
 			Annotations: map[string]string{"summary": "2 further findings without an alert", "description": "All findings: kubectl get imagescans"},
 			EndsAt:      end,
 		},
