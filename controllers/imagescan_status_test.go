@@ -40,6 +40,9 @@ func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
 		scan.Status.SBOM = originOf(rapid.SampledFrom([]store.Attestation{
 			{}, {Policy: "p", Signer: text("signer", v1alpha1.MaxSignerBytes)}, {Problem: text("problem", v1alpha1.MaxProblemBytes)},
 		}).Draw(t, "attestation"))
+		scan.Status.VEX = vexOf(rapid.SampledFrom([]*store.VEXSummary{
+			nil, {Statements: 500}, {Statements: 500, Problem: text("VEX problem", v1alpha1.MaxProblemBytes)},
+		}).Draw(t, "VEX"))
 		scan.Status.Workloads, scan.Status.TopFindings = nil, nil
 		for range rapid.IntRange(0, v1alpha1.MaxWorkloads).Draw(t, "workloads") {
 			scan.Status.Workloads = append(scan.Status.Workloads, text("workload", maxWorkloadBytes))
@@ -93,10 +96,13 @@ func TestShrinkToFitProperties(t *testing.T) {
 		if is.WorstFinding == "" && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(is.NotCovered) > minGaps || len(message) > 8) {
 			t.Fatal("the worst finding is cut before something else")
 		}
-		if !cmp.Equal(was.SBOM, is.SBOM) && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(is.NotCovered) > minGaps) {
-			t.Fatal("the texts about the SBOM are cut before findings, workloads and what is not covered")
+		if (!cmp.Equal(was.SBOM, is.SBOM) || !cmp.Equal(was.VEX, is.VEX)) && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(is.NotCovered) > minGaps) {
+			t.Fatal("the texts about SBOM and OpenVEX are cut before findings, workloads and what is not covered")
 		}
-		is.WorstFinding, is.Image, is.SBOM = was.WorstFinding, was.Image, was.SBOM
+		if is.VEX != nil && *is.VEX.Statements != *was.VEX.Statements {
+			t.Fatal("the number of statements is not the same")
+		}
+		is.WorstFinding, is.Image, is.SBOM, is.VEX = was.WorstFinding, was.Image, was.SBOM, was.VEX
 		is.Workloads, is.TopFindings, is.NotCovered, is.Conditions[0].Message = was.Workloads, was.TopFindings, was.NotCovered, longer
 		if diff := cmp.Diff(was, is); diff != "" {
 			t.Fatalf("counts, conditions or something else is cut:\n%s", diff)
@@ -219,6 +225,26 @@ func TestDescribeOrigin(t *testing.T) {
 		}
 		if got := ptr.Deref(status.SBOM, v1alpha1.SBOMOrigin{}).Source; got != c.source {
 			t.Errorf("%s: the source is %q, want %q", what, got, c.source)
+		}
+	}
+}
+
+// TestDescribeVEX: a result names why attached OpenVEX documents do not count.
+func TestDescribeVEX(t *testing.T) {
+	for what, c := range map[string]struct {
+		summary *store.VEXSummary
+		want    string
+	}{
+		"none are read":             {nil, "no known vulnerabilities"},
+		"all count":                 {&store.VEXSummary{Statements: 3}, "no known vulnerabilities"},
+		"a document does not count": {&store.VEXSummary{Statements: 3, Problem: "the document x has no statements"}, "no known vulnerabilities; of the attached OpenVEX: the document x has no statements"},
+	} {
+		status := v1alpha1.ImageScanStatus{Findings: &v1alpha1.FindingCounts{}, Packages: ptr.To[int32](7), VEX: vexOf(c.summary)}
+		if got := describeResult(&status, nil); got != c.want {
+			t.Errorf("%s: described as %q, want %q", what, got, c.want)
+		}
+		if (status.VEX == nil) != (c.summary == nil) || c.summary != nil && *status.VEX.Statements != 3 {
+			t.Errorf("%s: %+v", what, status.VEX)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -80,6 +82,43 @@ func TestSuppressedFindings(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, w.findings("shop", "web", restv1.ListFindingsParams{Suppressed: ptr.To(true)})[0].Exception); diff != "" {
 		t.Errorf("exception (-want +got):\n%s", diff)
+	}
+}
+
+// TestSuppressedByAStatement: a statement of a document that is attached to the image is shown as an exception with its source and signer.
+func TestSuppressedByAStatement(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	w.api.Statements = func(ctx context.Context, namespaces []string) ([]exception.Exception, error) {
+		return w.store.ImageStatements(ctx, namespaces, func(string) []string { return []string{"ghcr.io", "docker.io", "registry.example.com"} })
+	}
+	scan := w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
+	found, err := w.store.Locate(t.Context(), "uid-of-shop-main", "shop", key("web"))
+	w.must(err)
+	w.must(w.store.SaveJob(t.Context(), store.Job{Namespace: "operator", Name: "catalog", UID: "uid", Purpose: store.JobCatalog, Key: key("web"), CreatedAt: noon, VEXPolicy: "policy"}))
+	_, err = w.store.SaveJobResult(t.Context(), store.JobResult{
+		Catalog: store.Catalog{Engine: engine, Key: key("web"), PlatformDigest: found.PlatformDigest, CatalogedAt: noon}, JobUID: "uid", Digest: "upload",
+		VEX: store.ImageVEX{Policy: "policy", Statements: []exception.Exception{{
+			Name: "https://acme.example.com/vex/web", Signer: "jane@example.com (https://issuer.example.com)", Status: "not_affected",
+			Justification: "vulnerable_code_not_present", Reason: "Compiled out.", Vulnerabilities: []string{"CVE-2026-0001"},
+		}}},
+	})
+	w.must(err)
+	suppressed := w.findings("shop", scan.Name, restv1.ListFindingsParams{Suppressed: ptr.To(true)})
+	if len(suppressed) != 1 || suppressed[0].ID != "CVE-2026-0001" {
+		t.Fatalf("suppressed: %+v, want CVE-2026-0001", suppressed)
+	}
+	want := &restv1.Exception{
+		Kind: "OpenVEX", Name: "https://acme.example.com/vex/web", Source: restv1.ExceptionFromImage, Signer: "jane@example.com (https://issuer.example.com)",
+		Status: "not_affected", Justification: "vulnerable_code_not_present", Reason: "Compiled out.",
+	}
+	if diff := cmp.Diff(want, suppressed[0].Exception); diff != "" {
+		t.Errorf("exception (-want +got):\n%s", diff)
+	}
+	text := "OpenVEX https://acme.example.com/vex/web, attached to the image and signed by jane@example.com (https://issuer.example.com)"
+	for _, format := range []string{"openvex", "sarif"} {
+		if _, body := w.get("/api/v1/namespaces/shop/imagescans/"+scan.Name+"/"+format, anyone); !strings.Contains(string(body), text) {
+			t.Errorf("the %s does not name the statement: %.2000s", format, body)
+		}
 	}
 }
 

@@ -67,3 +67,22 @@ func TestWhichJobsPreferAttestations(t *testing.T) {
 		})
 	}
 }
+
+// TestWhichJobsReadVEX: a Job reads attached OpenVEX documents if the image's registries have a policy for them, which is recorded.
+func TestWhichJobsReadVEX(t *testing.T) {
+	for _, policy := range []string{"", "policy"} {
+		e := newEngine(t)
+		web := public("web")
+		web.VEXPolicy = policy
+		e.index(web)
+		job := e.job("catalog")
+		if reads := slices.Contains(job.Spec.Template.Spec.Containers[0].Args, "--attached-vex"); reads != (policy != "") {
+			t.Errorf("with the policy %q, the Job reads documents: %v", policy, reads)
+		}
+		record, err := e.Store.JobByUID(t.Context(), string(job.UID))
+		e.must(err)
+		if record.VEXPolicy != policy {
+			t.Errorf("the record has the policy %q, want %q", record.VEXPolicy, policy)
+		}
+	}
+}

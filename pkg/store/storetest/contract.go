@@ -125,6 +125,7 @@ var contract = []contractTest{
 	{name: "JobResultIsTakenOnce", run: suite.testJobResultIsTakenOnce},
 	{name: "AttestedResults", run: suite.testAttestedResults},
 	{name: "ImageStatements", run: suite.testImageStatements},
+	{name: "StatementsAndAnnouncements", run: suite.testStatementsAndAnnouncements},
 	{name: "StatementsOfANamespace", run: suite.testStatementsOfANamespace},
 	{name: "ReplacedAttestationIsMatchedAgain", run: suite.testReplacedAttestationIsMatchedAgain},
 	{name: "AnotherJobOfTheSameName", run: suite.testAnotherJobOfTheSameName},

@@ -81,6 +81,33 @@ func (on suite) testImageStatements(t *testing.T) {
 	equal(t, "suppressed after a Job that reads no documents", suppressed(statements("shop")), [3]int{1, 0, 1})
 }
 
+// testStatementsAndAnnouncements checks that a finding is not announced while a statement suppresses it, and is announced when the statement is gone.
+func (on suite) testStatementsAndAnnouncements(t *testing.T) {
+	r := on.newReceiver(t)
+	read := func(job string, ids ...string) {
+		t.Helper()
+		result := r.jobResult(t, job, "app", "SBOM")
+		result.VEX.Policy = "policy"
+		for _, id := range ids {
+			result.VEX.Statements = append(result.VEX.Statements, exception.Exception{Name: "doc", Status: "fixed", Vulnerabilities: []string{id}})
+		}
+		got[bool](t)(r.SaveJobResult(t.Context(), result))
+		statements := got[[]exception.Exception](t)(r.ImageStatements(t.Context(), []string{"shop"}, func(string) []string { return []string{"ghcr.io"} }))
+		r.filter.Exceptions = exception.NewSet(statements, r.clock.Now())
+	}
+	const repository = "ghcr.io/app"
+	read("one", "CVE-2026-0001")
+	r.running(t, "app", repository, vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	read("two", "CVE-2026-0001")
+	r.expectChanges(t, "suppressed from the beginning", "New ghcr.io/app CVE-2026-0002 High")
+	read("three", "CVE-2026-0001", "CVE-2026-0002")
+	r.expectChanges(t, "suppressed after it was announced")
+	read("four", "CVE-2026-0001")
+	r.expectChanges(t, "one statement is gone", "New ghcr.io/app CVE-2026-0002 High, was excepted")
+	read("five")
+	r.expectChanges(t, "all statements are gone", "New ghcr.io/app CVE-2026-0001 High")
+}
+
 // testStatementsOfANamespace checks that what a Job with a namespace's pull secrets has read counts only there.
 func (on suite) testStatementsOfANamespace(t *testing.T) {
 	f := on.newStore(t)
