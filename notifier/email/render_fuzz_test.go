@@ -27,6 +27,7 @@ func FuzzRender(f *testing.F) {
 		f.Add(text, "", uint8(i*7))
 	}
 	f.Add(strings.Repeat("漢", 200), "https://example.com/"+strings.Repeat("x", 400), uint8(219))
+	f.Add(strings.Repeat("<", 60), "https://example.com/"+strings.Repeat("&", 400), uint8(55)) // the longest ones
 	f.Add("openssl", "javascript:alert(1)//https://example.com/", uint8(1))
 	ref := announce.MailRef{From: "scanner@example.com", To: []string{"team@example.com", "lead@example.org"}}
 	headers := map[string]string{

@@ -20,6 +20,7 @@ func FuzzCard(f *testing.F) {
 		f.Add(text, "", uint8(i*7))
 	}
 	f.Add(strings.Repeat("漢", 200), "https://example.com/"+strings.Repeat("x", 400), uint8(219))
+	f.Add(strings.Repeat("<", 60), "https://example.com/"+strings.Repeat("&", 400), uint8(55)) // the longest ones
 	f.Add("openssl", "javascript:alert(1)//https://example.com/", uint8(1))
 	f.Fuzz(func(t *testing.T, text, address string, number uint8) {
 		body, err := Render(messagetest.Of(text, address, number))

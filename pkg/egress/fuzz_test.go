@@ -14,7 +14,7 @@ import (
 func FuzzPolicy(f *testing.F) {
 	for _, entry := range []string{
 		"hooks.example.com", "hooks.example.com:8443", "*.example.com", "http://hooks.example.com", "smtp://mail.example.com:25", "10.0.0.0/8", "a.shop.svc", "192.0.2.1", "[2001:db8::1]:443",
-		"fe80::1%eth0", "::ffff:10.0.0.1", "*.com", "HOOKS.example.com.", "0x7f.1", "",
+		"fe80::1%eth0", "::ffff:10.0.0.1", "*.com", "*.shop.svc", "HOOKS.example.com.", "0x7f.1", "",
 	} {
 		for _, address := range []string{
 			"https://hooks.example.com/a", "https://x.hooks.example.com:8443/", "https://hooks.example.com@evil.example.com/", "http://hooks.example.com:80/", "smtps://mail.example.com:25",

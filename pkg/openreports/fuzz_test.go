@@ -21,6 +21,7 @@ import (
 func FuzzReport(f *testing.F) {
 	f.Add("Deployment", "web", "openssl", "https://nvd.nist.gov/vuln/detail/CVE-2026-0001", uint16(3), uint16(2))
 	f.Add("deployment", "Web_1", "<script>\x00\xff", "javascript:alert(1)", uint16(255), uint16(255))
+	f.Add("Deployment", "web", strings.Repeat("<", 400), "", uint16(255), uint16(255))
 	f.Add("", strings.Repeat("x", 300), strings.Repeat("漢", 200), "https://user:password@example.com/", uint16(200), uint16(0))
 	f.Fuzz(func(t *testing.T, kind, name, text, address string, number, limit uint16) {
 		w := workload{namespace: "shop", kind: kind, name: name, tooMany: number%7 == 1}

@@ -21,6 +21,7 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(expression, zones[i%len(zones)], uint32(i)<<27)
 	}
 	f.Add("0 8 * * *", "../../etc/passwd", uint32(0))
+	f.Add("30 2 * * *", "Europe/Berlin", uint32(1692411600)) // 2:10 on the day on which 2:30 comes twice, for the second time
 	f.Fuzz(func(t *testing.T, expression, zone string, seconds uint32) {
 		const maxText = 512
 		location, err := LoadLocation(zone)
@@ -67,6 +68,7 @@ func FuzzSchedule(f *testing.F) {
 // looks, and are over then.
 func FuzzPeriods(f *testing.F) {
 	f.Add("20:00", "08:00", uint8(0), "12:30", "13:30", uint8(0), uint8(0), uint32(1)<<30)
+	f.Add("20:00", "08:00", uint8(0), "12:30", "13:30", uint8(0), uint8(0), uint32(158400)) // 23:00
 	f.Add("02:30", "03:30", uint8(1), "00:00", "24:00", uint8(127), uint8(1), uint32(1)<<31)
 	f.Add("00:00", "00:00", uint8(127), "23:59", "00:01", uint8(64), uint8(4), uint32(757382400))
 	f.Add("8:00", "08:00:00", uint8(0), "", "noon", uint8(0), uint8(2), uint32(0))
