@@ -77,7 +77,7 @@ func (r *ImageScanReconciler) perform(ctx context.Context, s *imageScanScope, ne
 // adoptCatalog shows the catalog that a decision is based on, and has an outdated one made again.
 func (s *imageScanScope) adoptCatalog() {
 	status := &s.scan.Status
-	status.PlatformDigest, status.SBOM, status.VEX = s.facts.Catalog.PlatformDigest, originOf(s.facts.Catalog.Attestation), vexOf(s.facts.VEX)
+	status.PlatformDigest, status.SBOM, status.VEX = s.facts.Catalog.PlatformDigest, originOf(s.facts.Catalog.Origin), vexOf(s.facts.VEX)
 	if refresher, ok := s.backend.(backend.CatalogRefresher); ok {
 		refresher.RefreshCatalog(s.image, *s.facts.Catalog)
 	}

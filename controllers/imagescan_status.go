@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -50,9 +51,14 @@ func (s *imageScanScope) setResult() {
 	status.Attempts, status.NextAttemptTime, status.FailedSinceTime = 0, nil, nil
 }
 
-// originOf returns where the list of packages comes from; nil if no attested SBOM is preferred and none was used.
-func originOf(a store.Attestation) *v1alpha1.SBOMOrigin {
+// originOf returns where the list of packages comes from; nil if the image was cataloged and no attested SBOM is preferred.
+func originOf(a store.Origin) *v1alpha1.SBOMOrigin {
 	switch {
+	case store.IsUpload(a.Policy):
+		return &v1alpha1.SBOMOrigin{
+			Source: v1alpha1.SBOMFromUpload, Uploader: truncate(a.Uploader, v1alpha1.MaxSignerBytes), UploadTime: &metav1.Time{Time: a.UploadedAt},
+			Message: truncate(a.Problem, v1alpha1.MaxProblemBytes),
+		}
 	case a.Policy != "":
 		return &v1alpha1.SBOMOrigin{Source: v1alpha1.SBOMFromAttestation, Signer: truncate(a.Signer, v1alpha1.MaxSignerBytes)}
 	case a.Problem != "":
@@ -84,6 +90,8 @@ func describeOrigin(origin *v1alpha1.SBOMOrigin) string {
 		return ""
 	case origin.Source == v1alpha1.SBOMFromAttestation:
 		return "; the list of packages is the claim of " + origin.Signer
+	case origin.Source == v1alpha1.SBOMFromUpload:
+		return "; the list of packages is the claim of " + origin.Uploader + ", who uploaded it " + origin.UploadTime.UTC().Format(time.RFC3339)
 	}
 	return "; cataloged, since no attested SBOM is accepted: " + origin.Message
 }
@@ -270,7 +278,7 @@ func shortenOrigin(origin *v1alpha1.SBOMOrigin, limit int) (changed bool) {
 		return false
 	}
 	before := *origin
-	origin.Signer, origin.Message = truncate(origin.Signer, limit), truncate(origin.Message, limit)
+	origin.Signer, origin.Uploader, origin.Message = truncate(origin.Signer, limit), truncate(origin.Uploader, limit), truncate(origin.Message, limit)
 	return *origin != before
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -37,8 +38,9 @@ func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
 		}
 		scan.Status = fullStatus("x")
 		scan.Status.Conditions[0].Message = text("message", v1alpha1.MaxMessageBytes)
-		scan.Status.SBOM = originOf(rapid.SampledFrom([]store.Attestation{
+		scan.Status.SBOM = originOf(rapid.SampledFrom([]store.Origin{
 			{}, {Policy: "p", Signer: text("signer", v1alpha1.MaxSignerBytes)}, {Problem: text("problem", v1alpha1.MaxProblemBytes)},
+			{Policy: "upload:1", Uploader: text("uploader", v1alpha1.MaxSignerBytes), UploadedAt: time.Unix(1, 0), Problem: text("problem", v1alpha1.MaxProblemBytes)},
 		}).Draw(t, "attestation"))
 		scan.Status.VEX = vexOf(rapid.SampledFrom([]*store.VEXSummary{
 			nil, {Statements: 500}, {Statements: 500, Problem: text("VEX problem", v1alpha1.MaxProblemBytes)},
@@ -210,14 +212,18 @@ func TestDescribeResult(t *testing.T) {
 func TestDescribeOrigin(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for what, c := range map[string]struct {
-		attestation store.Attestation
+		attestation store.Origin
 		source      v1alpha1.SBOMSource
 		want        string
 	}{
-		"nothing preferred":     {store.Attestation{}, "", "no known vulnerabilities"},
-		"attested":              {store.Attestation{Policy: "p", Signer: "release@example.com (https://issuer.example.com)"}, v1alpha1.SBOMFromAttestation, "no known vulnerabilities; the list of packages is the claim of release@example.com (https://issuer.example.com)"},
-		"cataloged instead":     {store.Attestation{Problem: "the index is not signed"}, v1alpha1.SBOMFromImage, "no known vulnerabilities; cataloged, since no attested SBOM is accepted: the index is not signed"},
-		"texts that do not fit": {store.Attestation{Problem: long}, v1alpha1.SBOMFromImage, "no known vulnerabilities; cataloged, since no attested SBOM is accepted: " + long[:v1alpha1.MaxProblemBytes-3] + "…"},
+		"nothing preferred": {store.Origin{}, "", "no known vulnerabilities"},
+		"attested":          {store.Origin{Policy: "p", Signer: "release@example.com (https://issuer.example.com)"}, v1alpha1.SBOMFromAttestation, "no known vulnerabilities; the list of packages is the claim of release@example.com (https://issuer.example.com)"},
+		"uploaded": {
+			store.Origin{Policy: "upload:1", Uploader: "ci", UploadedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Problem: "not pulled"}, v1alpha1.SBOMFromUpload,
+			"no known vulnerabilities; the list of packages is the claim of ci, who uploaded it 2026-03-01T12:00:00Z",
+		},
+		"cataloged instead":     {store.Origin{Problem: "the index is not signed"}, v1alpha1.SBOMFromImage, "no known vulnerabilities; cataloged, since no attested SBOM is accepted: the index is not signed"},
+		"texts that do not fit": {store.Origin{Problem: long}, v1alpha1.SBOMFromImage, "no known vulnerabilities; cataloged, since no attested SBOM is accepted: " + long[:v1alpha1.MaxProblemBytes-3] + "…"},
 	} {
 		status := v1alpha1.ImageScanStatus{Findings: &v1alpha1.FindingCounts{}, Packages: ptr.To[int32](7), SBOM: originOf(c.attestation)}
 		if got := describeResult(&status, nil); got != c.want {

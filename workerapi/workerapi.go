@@ -31,6 +31,9 @@ const (
 	// PathCatalogResult takes PUT with the complete upload of a catalog Job, as ContentTypeCatalog. A Job uploads one result: the answer
 	// to a repeated upload is the same, and a different upload is refused with 409. Status 507 means that there is no room at present.
 	PathCatalogResult = "/v1/catalog/result"
+	// PathUploadedSBOM answers GET with the SBOM that a user has uploaded for the image of a catalog Job, as ContentTypeUploadedSBOM. Status 410
+	// means that it was replaced or withdrawn after the Job was created.
+	PathUploadedSBOM = "/v1/catalog/uploaded-sbom"
 
 	// PathDatabase takes POST with a DatabaseStatus and answers with a DatabaseOrder.
 	PathDatabase = "/v1/match/database"
@@ -100,6 +103,9 @@ const (
 	// fields: indexes and manifest as the registry sent them, then the syft-json SBOM, the match input and the SBOM in additional formats, all
 	// zstd-compressed, and at last the OpenVEX documents as they were signed.
 	ContentTypeCatalog = "application/vnd.scanner-operator.catalog"
+	// ContentTypeUploadedSBOM is an UploadedSBOM as one line of JSON, followed by the documents whose sizes it contains, and then by the SBOM,
+	// zstd-compressed, in the form in which it was uploaded.
+	ContentTypeUploadedSBOM = "application/vnd.scanner-operator.uploaded-sbom"
 )
 
 // DigestHeader carries "sha256:<hex>" of an upload's body as sent. A body with another digest, such as a truncated one,
@@ -139,7 +145,10 @@ type CatalogResult struct {
 	Tool string `json:"tool"`
 	// SBOMSigner is who signed the SBOM that came with the image; empty if the image's content was cataloged.
 	SBOMSigner string `json:"sbomSigner,omitempty"`
-	// SBOMProblem is why no attested SBOM was used, in one line of at most MaxSBOMProblemBytes; empty if one was used, or none was wanted.
+	// UploadedSBOM is true if the SBOM is the one that a user has uploaded for the image.
+	UploadedSBOM bool `json:"uploadedSBOM,omitempty"`
+	// SBOMProblem is why no attested SBOM was used, or why the image's content could not be cataloged and the uploaded SBOM was used, in one line of
+	// at most MaxSBOMProblemBytes. Empty if an attested SBOM was used, or no SBOM was wanted.
 	SBOMProblem string `json:"sbomProblem,omitempty"`
 	// VEXProblem is why attached OpenVEX documents are not accepted, in one line of at most MaxVEXProblemBytes; empty if there is no such document.
 	VEXProblem string `json:"vexProblem,omitempty"`
@@ -155,6 +164,15 @@ type CatalogResult struct {
 	// VEX are the accepted OpenVEX documents, at most MaxVEXDocuments with MaxVEXBytes. They come last, uncompressed.
 	VEX []VEXDocument `json:"vex,omitempty"`
 }
+
+// UploadedSBOM is the beginning of what a catalog Job gets from PathUploadedSBOM.
+type UploadedSBOM struct {
+	// ManifestSizes are as in CatalogResult.
+	ManifestSizes []int64 `json:"manifestSizes"`
+}
+
+// MaxUploadedSBOMBytes bounds the content of an uploaded SBOM.
+const MaxUploadedSBOMBytes = 64 << 20
 
 // FormattedSBOM is the SBOM in an additional format.
 type FormattedSBOM struct {

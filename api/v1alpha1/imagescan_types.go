@@ -142,8 +142,8 @@ type ImageScanStatus struct {
 	// +optional
 	Packages *int32 `json:"packages,omitempty"`
 
-	// sbom is where the list of packages comes from, if an attested SBOM is preferred for the image or was used. Unset for other images: they
-	// were cataloged.
+	// sbom is where the list of packages comes from, if an attested SBOM is preferred for the image or was used, or if an uploaded SBOM was used.
+	// Unset for other images: they were cataloged.
 	// +optional
 	SBOM *SBOMOrigin `json:"sbom,omitempty"`
 
@@ -219,7 +219,7 @@ type ImageScanStatus struct {
 }
 
 // SBOMSource is where a list of packages comes from.
-// +kubebuilder:validation:Enum=Attestation;Image
+// +kubebuilder:validation:Enum=Attestation;Image;Upload
 type SBOMSource string
 
 // Sources of lists of packages.
@@ -228,18 +228,29 @@ const (
 	SBOMFromAttestation SBOMSource = "Attestation"
 	// SBOMFromImage is a catalog of the image's content.
 	SBOMFromImage SBOMSource = "Image"
+	// SBOMFromUpload is an SBOM that a user uploaded for an image that could not be cataloged. Its content is the user's claim.
+	SBOMFromUpload SBOMSource = "Upload"
 )
 
 // SBOMOrigin is where a list of packages comes from.
 type SBOMOrigin struct {
-	// source is Attestation if the packages are what the signer of an attached SBOM claims, and Image if the operator cataloged the image.
+	// source is Attestation if the packages are what the signer of an attached SBOM claims, Upload if they are what a user claims who uploaded an
+	// SBOM, and Image if the operator cataloged the image.
 	// +required
 	Source SBOMSource `json:"source,omitempty"`
 	// signer of the attached SBOM: the identity and issuer in the signer's certificate, or the digest of the key.
 	// +kubebuilder:validation:MaxLength=200
 	// +optional
 	Signer string `json:"signer,omitempty"`
-	// message says why the image was cataloged although an attested SBOM is preferred.
+	// uploader is the user who uploaded the SBOM.
+	// +kubebuilder:validation:MaxLength=200
+	// +optional
+	Uploader string `json:"uploader,omitempty"`
+	// uploadTime is when the SBOM was uploaded.
+	// +optional
+	UploadTime *metav1.Time `json:"uploadTime,omitempty"`
+	// message says why the image was cataloged although an attested SBOM is preferred. With an uploaded SBOM, it says why the image could not be
+	// cataloged.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`

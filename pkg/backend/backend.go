@@ -116,7 +116,7 @@ type Image struct {
 	Namespace, Scanner string
 	// PullReferences are pull references by digest, best first.
 	PullReferences []string
-	// SBOMPolicy is the policy by which an attested SBOM of the image is accepted instead of a catalog of its content; empty for none.
+	// SBOMPolicy is the policy by which an attested or uploaded SBOM of the image is accepted instead of a catalog of its content; empty for none.
 	SBOMPolicy string
 	// VEXPolicy is the policy by which OpenVEX documents that are attached to the image are accepted; empty for none.
 	VEXPolicy string

@@ -298,6 +298,10 @@ func (reportAges) CatalogScopes(context.Context, string, image.Key, string) ([]s
 	return nil, nil
 }
 
+func (reportAges) UploadedSBOM(context.Context, string, image.Key) (store.UploadedSBOM, error) {
+	return store.UploadedSBOM{}, store.ErrNotFound
+}
+
 func (reportAges) SetUsage(context.Context, store.ImageUsage) error { return nil }
 
 // TestHasImages: a namespace whose pods have ended recently is not one without images.

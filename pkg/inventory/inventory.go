@@ -52,5 +52,6 @@ type Store interface {
 	ReportAges(ctx context.Context, scanner, engine string) (map[store.NamespacedImage]store.ReportAge, error)
 	RecentImages(ctx context.Context, scanner, engine string) ([]store.RecentImage, error)
 	CatalogScopes(ctx context.Context, engine string, key image.Key, policy string) ([]store.Scope, error)
+	UploadedSBOM(ctx context.Context, namespace string, key image.Key) (store.UploadedSBOM, error)
 	SetUsage(ctx context.Context, usage store.ImageUsage) error
 }

@@ -3,6 +3,7 @@ package inventory
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -70,7 +71,7 @@ type Uses struct {
 	NotAllowed []string
 	// Scope is the credential scope of the image's catalog.
 	Scope store.Scope
-	// SBOMPolicy is the policy by which an attested SBOM of the image is accepted; empty for none.
+	// SBOMPolicy is the policy by which an attested or uploaded SBOM of the image is accepted; empty for none.
 	SBOMPolicy string
 	// VEXPolicy is the policy by which OpenVEX documents that are attached to the image are accepted; empty for none.
 	VEXPolicy string
@@ -137,7 +138,7 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 	if i.VEXPolicy != nil {
 		uses.VEXPolicy = i.VEXPolicy(PullRepositories(img.Scan, uses.Last())...)
 	}
-	if uses.Scope, err = i.chooseScope(ctx, img, uses); err != nil {
+	if uses.Scope, uses.SBOMPolicy, err = i.chooseScope(ctx, img, uses); err != nil {
 		return Uses{}, err
 	}
 	return uses, nil
@@ -181,30 +182,37 @@ func PullRepositories(scan *v1alpha1.ImageScan, uses []Use) []string {
 	return slices.Concat(inUse, remembered, reported)
 }
 
-// chooseScope returns the credential scope of an image. The scope of an existing catalog is preferred. First comes the cluster's, which every
+// chooseScope returns the credential scope of an image, and the policy by which SBOMs of it are accepted. The scope of an existing catalog is preferred. First comes the cluster's, which every
 // workload that runs the image may use. Then comes the namespace's, which outlasts the pods whose pull secrets were used for it. The catalog of
 // another namespace is used only with ShareSBOMs. It keeps the scope of its own namespace, so that it stops counting when ShareSBOMs is
-// disabled. Without a catalog, the scope is the namespace if any container's image is pulled there, otherwise the cluster.
-func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses Uses) (store.Scope, error) {
-	own := store.Scope(img.Scan.Namespace)
+// disabled. Without a catalog, the scope is the namespace if an SBOM was uploaded there, whose policy then counts, or if any container's image is
+// pulled there, otherwise the cluster.
+func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses Uses) (scope store.Scope, policy string, err error) {
+	own, policy := store.Scope(img.Scan.Namespace), uses.SBOMPolicy
 	if img.Engine != "" {
 		scopes, err := i.Store.CatalogScopes(ctx, img.Engine, img.Key, uses.SBOMPolicy)
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		for _, scope := range []store.Scope{store.Cluster, own} {
 			if slices.Contains(scopes, scope) {
-				return scope, nil
+				return scope, policy, nil
 			}
 		}
 		if i.ShareSBOMs && len(scopes) > 0 {
-			return scopes[0], nil
+			return scopes[0], policy, nil
+		}
+	}
+	if img.Engine != "" && img.Scanner.Settings().Backend.Type == v1alpha1.BackendGrype {
+		uploaded, err := i.Store.UploadedSBOM(ctx, img.Scan.Namespace, img.Key)
+		if !errors.Is(err, store.ErrNotFound) {
+			return own, uploaded.Policy, err
 		}
 	}
 	if slices.ContainsFunc(uses.Last(), func(u Use) bool { return i.isPulledInNamespace(img.Scanner.Settings().Backend, u) }) {
-		return own, nil
+		return own, policy, nil
 	}
-	return store.Cluster, nil
+	return store.Cluster, policy, nil
 }
 
 // isPulledInNamespace reports whether a container's image is pulled with what its namespace has: pull secrets, or a cloud identity. Grype

@@ -117,9 +117,51 @@ func TestScopeOfAnImageWithoutCatalog(t *testing.T) {
 	} {
 		scanner := &v1alpha1.Scanner{Spec: v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: tt.engine}}}
 		scan := &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
-		got, err := i.chooseScope(t.Context(), ScannedImage{Scan: scan, Scanner: scanner}, Uses{Running: tt.uses})
+		got, _, err := i.chooseScope(t.Context(), ScannedImage{Scan: scan, Scanner: scanner}, Uses{Running: tt.uses})
 		if err != nil || got != tt.want {
 			t.Errorf("%s: scope %q (%v), want %q", name, got, err, tt.want)
+		}
+	}
+}
+
+// uploads is a store in which an SBOM was uploaded for each image in the namespace "shop", and whose catalogs are in these scopes.
+type uploads struct {
+	reportAges
+	scopes []store.Scope
+}
+
+func (u uploads) CatalogScopes(context.Context, string, image.Key, string) ([]store.Scope, error) {
+	return u.scopes, nil
+}
+
+func (uploads) UploadedSBOM(_ context.Context, namespace string, _ image.Key) (store.UploadedSBOM, error) {
+	if namespace != "shop" {
+		return store.UploadedSBOM{}, store.ErrNotFound
+	}
+	return store.UploadedSBOM{Policy: "upload:1"}, nil
+}
+
+// TestScopeOfAnImageWithAnUpload: an uploaded SBOM counts in its namespace, for Grype, and only if no catalog counts.
+func TestScopeOfAnImageWithAnUpload(t *testing.T) {
+	for name, tt := range map[string]struct {
+		namespace string
+		engine    v1alpha1.BackendType
+		scopes    []store.Scope
+		want      store.Scope
+		policy    string
+	}{
+		"no catalog":                 {"shop", v1alpha1.BackendGrype, nil, "shop", "upload:1"},
+		"another namespace":          {"bank", v1alpha1.BackendGrype, nil, store.Cluster, "registry"},
+		"a catalog of the cluster":   {"shop", v1alpha1.BackendGrype, []store.Scope{store.Cluster}, store.Cluster, "registry"},
+		"a catalog of the namespace": {"shop", v1alpha1.BackendGrype, []store.Scope{"shop"}, "shop", "registry"},
+		"Clair catalogs itself":      {"shop", v1alpha1.BackendClair, nil, store.Cluster, "registry"},
+	} {
+		i := Inventory{Store: uploads{scopes: tt.scopes}}
+		scanner := &v1alpha1.Scanner{Spec: v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: tt.engine}}}}
+		scan := &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: tt.namespace}}
+		scope, policy, err := i.chooseScope(t.Context(), ScannedImage{Scan: scan, Scanner: scanner, Engine: "engine"}, Uses{SBOMPolicy: "registry"})
+		if err != nil || scope != tt.want || policy != tt.policy {
+			t.Errorf("%s: scope %q and policy %q (%v), want %q and %q", name, scope, policy, err, tt.want, tt.policy)
 		}
 	}
 }

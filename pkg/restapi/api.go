@@ -54,6 +54,13 @@ type Store interface {
 	SaveSessionCode(ctx context.Context, c store.SessionCode, mostOfOwner, most int) error
 	TakeSessionCode(ctx context.Context, hash string) (sealed string, err error)
 	externalReports
+	uploadedSBOMs
+}
+
+// uploadedSBOMs is the part of the operator's store for uploaded SBOMs.
+type uploadedSBOMs interface {
+	SaveUploadedSBOM(ctx context.Context, u store.UploadedSBOM, content io.ReadSeeker, budget int64) (store.SavedUpload, error)
+	DeleteUploadedSBOMs(ctx context.Context, namespace, digest string) error
 }
 
 // externalReports is the part of the operator's store for the reports of other tools.
@@ -365,7 +372,7 @@ func operationTimeout(operation string) time.Duration {
 		return downloadTimeout
 	case "getExternalReport":
 		return downloadTimeout
-	case "getCycloneDX", "getOpenVEX", "getSARIF", "putExternalReport":
+	case "getCycloneDX", "getOpenVEX", "getSARIF", "putExternalReport", "putUploadedSBOM":
 		return documentTimeout
 	}
 	if strings.HasPrefix(operation, "export") {

@@ -35,6 +35,8 @@ const (
 	resourceImageScans      = "imagescans"
 	// resourceReports are the reports of other tools. No object has this kind: RBAC decides by its name alone.
 	resourceReports = "reports"
+	// resourceSBOMs are uploaded SBOMs, which are no objects either.
+	resourceSBOMs = "sboms"
 
 	resourceExceptions        = "vulnerabilityexceptions"
 	resourceClusterExceptions = "clustervulnerabilityexceptions" // in no namespace
@@ -69,6 +71,8 @@ func (a *authorizer) requireAccess(ctx context.Context, user authenticationv1.Us
 	switch {
 	case resource == resourceReports:
 		role = "scanner-operator-report"
+	case resource == resourceSBOMs:
+		role = "scanner-operator-sbom"
 	case verb == verbDelete:
 		role = "scanner-operator-edit"
 	}

@@ -43,6 +43,8 @@ var statusOf = map[restv1.Reason]int{
 	restv1.ReasonInvalidReport:        http.StatusUnprocessableEntity,
 	restv1.ReasonUnsupportedReport:    http.StatusUnprocessableEntity,
 	restv1.ReasonLimitExceeded:        http.StatusUnprocessableEntity,
+	restv1.ReasonInvalidManifest:      http.StatusUnprocessableEntity,
+	restv1.ReasonInvalidSBOM:          http.StatusUnprocessableEntity,
 	restv1.ReasonPlatformRequired:     http.StatusUnprocessableEntity,
 	restv1.ReasonTooManyRequests:      http.StatusTooManyRequests,
 	restv1.ReasonUnavailable:          http.StatusServiceUnavailable,

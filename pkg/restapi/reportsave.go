@@ -100,7 +100,7 @@ func (a *API) putReport(
 	case errors.Is(err, store.ErrSuperseded):
 		return saved, nil, newProblem(restv1.ReasonSuperseded, "%s has saved a newer report: version %d of %s", k.Source, saved.Version, saved.Time.Format(time.RFC3339))
 	case errors.Is(err, store.ErrOverBudget):
-		return saved, nil, newProblem(restv1.ReasonStorageFull, "namespace %s has used up its room in the store (ingest.storeSizePerNamespace in the operator's configuration)", k.Namespace)
+		return saved, nil, storageFull(k.Namespace)
 	case err != nil:
 		return saved, nil, err
 	}

@@ -205,5 +205,9 @@ func sbomOriginOf(origin *v1alpha1.SBOMOrigin) *restv1.SBOMOrigin {
 	if origin == nil {
 		return nil
 	}
-	return &restv1.SBOMOrigin{Source: restv1.SBOMSource(origin.Source), Signer: origin.Signer, Message: origin.Message}
+	converted := &restv1.SBOMOrigin{Source: restv1.SBOMSource(origin.Source), Signer: origin.Signer, Uploader: origin.Uploader, Message: origin.Message}
+	if origin.UploadTime != nil {
+		converted.UploadTime = origin.UploadTime.UTC()
+	}
+	return converted
 }

@@ -27,24 +27,30 @@ type Catalog struct {
 	// first catalog. In the credential scope of a namespace it is always that namespace. It is only written: Catalog leaves it
 	// empty.
 	Namespace string
-	// Attestation is about the attested SBOM that the catalog was made from, or should have been.
-	Attestation Attestation
+	// Origin is where the list of packages comes from.
+	Origin Origin
 }
 
-// Attestation is what a catalog has to do with an attested SBOM. The zero value is a catalog of an image's content, where none was wanted.
-type Attestation struct {
-	// Policy identifies the policy by which the SBOM was accepted. It is empty for a catalog of an image's content.
+// Origin is where the list of packages of a catalog comes from. The zero value is an image's content, where no SBOM was wanted.
+type Origin struct {
+	// Policy identifies the policy by which an SBOM was accepted: that of a registry for attested SBOMs, or that of an uploaded SBOM (IsUpload).
+	// It is empty for a catalog of an image's content.
 	Policy string
-	// Signer is who signed the SBOM: the packages are that signer's claim.
+	// Signer is who signed the attested SBOM: the packages are that signer's claim.
 	Signer string
-	// Problem is why the image's content was cataloged, although an attested SBOM was preferred.
+	// Uploader is the user who uploaded the SBOM, at UploadedAt.
+	Uploader   string
+	UploadedAt time.Time
+	// Problem is why the image's content was cataloged although an attested SBOM was preferred. With an uploaded SBOM, it is why the content could not
+	// be cataloged.
 	Problem string
 }
 
 // CountsWith reports whether the catalog counts for an image with a policy. One of an image's content counts for every image. One of an
-// attested SBOM counts only for images for which the same attestations are accepted.
+// attested SBOM counts only for images for which the same attestations are accepted, and one of an uploaded SBOM only as long as that is the
+// latest of its image in its namespace.
 func (c Catalog) CountsWith(policy string) bool {
-	return c.Attestation.Policy == "" || c.Attestation.Policy == policy
+	return c.Origin.Policy == "" || c.Origin.Policy == policy
 }
 
 // resolveManifest selects the manifest that an image digest resolves to: through an alias, or else because it is the digest of the
@@ -61,16 +67,18 @@ func resolveManifestArgs(key image.Key, scope Scope) []any {
 // itself the platform digest of a catalog in that scope. The result's Key is the key that was passed.
 func (s *Store) Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error) {
 	c := Catalog{Engine: engine, Key: key, Scope: scope}
-	var catalogedAt millis
+	var catalogedAt, uploadedAt millis
 	err := s.queryRow(ctx, "look up catalog of "+key.String(), `
-		SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at, c.sbom_policy, c.sbom_signer, c.sbom_problem
+		SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at, c.sbom_policy, c.sbom_signer, c.sbom_uploader,
+			c.sbom_uploaded_at, c.sbom_problem
 		FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
 		WHERE c.engine = ? AND m.id = `+resolveManifest, append([]any{engine}, resolveManifestArgs(key, scope)...)...).
-		Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &catalogedAt, &c.Attestation.Policy, &c.Attestation.Signer, &c.Attestation.Problem)
+		Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &catalogedAt, &c.Origin.Policy, &c.Origin.Signer, &c.Origin.Uploader,
+			&uploadedAt, &c.Origin.Problem)
 	if err != nil {
 		return Catalog{}, err
 	}
-	c.CatalogedAt = catalogedAt.Time
+	c.CatalogedAt, c.Origin.UploadedAt = catalogedAt.Time, uploadedAt.Time
 	return c, nil
 }
 
@@ -122,13 +130,14 @@ func (s *Store) saveCatalog(ctx context.Context, tx *session, c Catalog, artifac
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `
-		INSERT INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at, sbom_policy, sbom_signer, sbom_problem)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+		INSERT INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at, sbom_policy, sbom_signer, sbom_uploader, sbom_uploaded_at,
+			sbom_problem)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (manifest_id, engine) DO UPDATE SET distro = excluded.distro, packages = excluded.packages, tool = excluded.tool,
 			catalogued_at = excluded.catalogued_at, sbom_policy = excluded.sbom_policy, sbom_signer = excluded.sbom_signer,
-			sbom_problem = excluded.sbom_problem`,
+			sbom_uploader = excluded.sbom_uploader, sbom_uploaded_at = excluded.sbom_uploaded_at, sbom_problem = excluded.sbom_problem`,
 		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CatalogedAt, now)},
-		c.Attestation.Policy, c.Attestation.Signer, c.Attestation.Problem); err != nil {
+		c.Origin.Policy, c.Origin.Signer, c.Origin.Uploader, millis{c.Origin.UploadedAt}, c.Origin.Problem); err != nil {
 		return err
 	}
 	if err := markImagesOf(ctx, tx, manifest); err != nil {

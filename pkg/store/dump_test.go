@@ -101,6 +101,8 @@ func newFilled(t testing.TB) fixture {
 		Findings: []finding.Finding{vulnerable("CVE-2026-0009", "zlib")}, Text: strings.NewReader("text"),
 	}
 	got[SavedExternal](t)(f.SaveExternalReport(ctx, external, func(*ExternalState) error { return nil }))
+	upload := UploadedSBOM{Namespace: "shop", Digest: key("app").Digest, PlatformDigest: key("app").Digest, Sum: "s", User: hostileTexts[0]}
+	got[SavedUpload](t)(f.SaveUploadedSBOM(ctx, upload, strings.NewReader("documents and SBOM"), 0))
 	must(t, f.SetAnnouncedSources(ctx, "scanner", []string{"ci"}))
 	must(t, f.ReleaseImage(ctx, ScannerImage{"scanner", "shop", key("base")}, false))
 	must(t, f.RecordDay(ctx, DailyCounts{}, map[string]DailyCounts{"shop": {1, 2, 3, 4, 5, 6}}))

@@ -58,7 +58,7 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 		if err != nil {
 			return err
 		}
-		if before != nil && before.CountsWith(r.Attestation.Policy) {
+		if before != nil && before.CountsWith(r.Origin.Policy) {
 			return s.saveAliasToCatalog(ctx, tx, r.Catalog)
 		}
 		if err := requireBudget(ctx, tx, r); err != nil {
@@ -93,7 +93,7 @@ func recordResult(ctx context.Context, tx *session, r JobResult) (taken bool, er
 func findCatalog(ctx context.Context, q query, c Catalog) (*Catalog, error) {
 	var found Catalog
 	err := q.QueryRowContext(ctx, `SELECT c.sbom_policy FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
-		WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?`, c.PlatformDigest, c.Scope, c.Engine).Scan(&found.Attestation.Policy)
+		WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?`, c.PlatformDigest, c.Scope, c.Engine).Scan(&found.Origin.Policy)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil //nolint:nilnil // absence is a result
 	}

@@ -40,7 +40,8 @@ type Job struct {
 	Memory, MaxMemory int64
 	// Worker is the container image that the Job was created with. A Job with another image than the manager's may do nothing.
 	Worker string
-	// SBOMPolicy is the policy by which the result of a catalog Job may be an attested SBOM; empty if only the image's content may be cataloged.
+	// SBOMPolicy is the policy by which the result of a catalog Job may be an attested or uploaded SBOM; empty if only the image's content may be
+	// cataloged.
 	SBOMPolicy string
 	// VEXPolicy is the policy by which a catalog Job may bring OpenVEX documents that are attached to the image; empty if it may bring none.
 	VEXPolicy string

@@ -89,7 +89,9 @@ func (s *Store) sweepVulnerabilities(ctx context.Context) error {
 const selectUnusedIDs = `SELECT id_array(id), count(*) FROM (SELECT id FROM manifests WHERE last_used < ?
 	AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id)
 	AND NOT EXISTS (SELECT 1 FROM reports r JOIN external_reports e ON e.report_id = r.id JOIN scanner_images si ON si.digest = e.digest AND si.namespace = e.namespace
-		WHERE r.manifest_id = manifests.id) LIMIT ?) AS unused`
+		WHERE r.manifest_id = manifests.id)
+	AND NOT EXISTS (SELECT 1 FROM uploaded_sboms u JOIN scanner_images si ON si.digest = u.digest AND si.namespace = u.namespace
+		WHERE u.manifest_id = manifests.id) LIMIT ?) AS unused`
 
 func (s *Store) sweepManifests(ctx context.Context, unusedSince time.Time) (n int, err error) {
 	err = s.write(ctx, "sweep", func(ctx context.Context, tx *session) error {

@@ -326,15 +326,20 @@ func touchManifests(ctx context.Context, tx *session, now time.Time, which strin
 	return err
 }
 
-// deleteScannerImages deletes rows of scanner_images, and sets the last use of their manifests and of those of their external reports.
+// deleteScannerImages deletes rows of scanner_images, and sets the last use of their manifests and of those of their external reports and uploaded
+// SBOMs.
 func (s *Store) deleteScannerImages(ctx context.Context, tx *session, which string, args ...any) error {
 	if err := touchManifests(ctx, tx, s.now(), which, args...); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (
-		SELECT r.manifest_id FROM external_reports e JOIN reports r ON r.id = e.report_id
-		WHERE (e.namespace, e.digest) IN (SELECT namespace, digest FROM scanner_images WHERE `+which+`))`, append([]any{millis{s.now()}}, args...)...); err != nil {
-		return err
+	for _, used := range []string{
+		`SELECT r.manifest_id FROM external_reports e JOIN reports r ON r.id = e.report_id WHERE (e.namespace, e.digest)`,
+		`SELECT u.manifest_id FROM uploaded_sboms u WHERE (u.namespace, u.digest)`,
+	} {
+		if _, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (`+used+` IN (SELECT namespace, digest FROM scanner_images WHERE `+which+`))`,
+			append([]any{millis{s.now()}}, args...)...); err != nil {
+			return err
+		}
 	}
 	manifests, err := manifestsOf(ctx, tx, which, args...)
 	if err != nil {

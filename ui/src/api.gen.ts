@@ -596,8 +596,8 @@ export type Rating = {
   version: string;
 };
 
-/** Why a request is refused. InvalidParameter (400): `field` names the parameter. Unauthorized (401): no token, or one that the API server does not accept. Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request. NotFound (404): the object does not exist. MethodNotAllowed (405): the path does not have this method; see Allow. NotAcceptable (406): there is no media type that Accept names. NotScanned (409): there is no result (yet); see `phase` and `scanReason`. FormatNotStored (409): the image was cataloged without an SBOM in this format; name the format in the operator's configuration and scan the image again. Superseded (409): the report is older than the one that the source has saved. Expired (410): the report or list was replaced between two pages; start again without `continue`. PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names. BodyTooLarge (413): the body is too large, compressed or decompressed. UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json. TooLarge (422): the report is too large for one document; page through its findings. InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong. UnsupportedReport (422): the report is not CycloneDX of a supported version. LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer. PlatformRequired (422): the image runs on several platforms; name one. TooManyRequests (429): the caller saves too many reports; retry later. Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later. StorageFull (507): the report does not fit into the storage budget of the namespace. */
-export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotAcceptable' | 'NotScanned' | 'FormatNotStored' | 'Superseded' | 'Expired' | 'PreconditionFailed' | 'BodyTooLarge' | 'UnsupportedMediaType' | 'TooLarge' | 'InvalidReport' | 'UnsupportedReport' | 'LimitExceeded' | 'PlatformRequired' | 'TooManyRequests' | 'Unavailable' | 'StorageFull';
+/** Why a request is refused. InvalidParameter (400): `field` names the parameter. Unauthorized (401): no token, or one that the API server does not accept. Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request. NotFound (404): the object does not exist. MethodNotAllowed (405): the path does not have this method; see Allow. NotAcceptable (406): there is no media type that Accept names. NotScanned (409): there is no result (yet); see `phase` and `scanReason`. FormatNotStored (409): the image was cataloged without an SBOM in this format; name the format in the operator's configuration and scan the image again. Superseded (409): the report is older than the one that the source has saved. Expired (410): the report or list was replaced between two pages; start again without `continue`. PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names. BodyTooLarge (413): the body is too large, compressed or decompressed. UnsupportedMediaType (415): the body or a part of it has another type than the operation takes. TooLarge (422): the report is too large for one document; page through its findings. InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong. UnsupportedReport (422): the report is not CycloneDX of a supported version. LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer. InvalidManifest (422): the manifests do not lead from the digest to a manifest of a platform. InvalidSBOM (422): the document is no SBOM in the format of its type, or lists no packages. PlatformRequired (422): the image runs on several platforms; name one. TooManyRequests (429): the caller saves too many reports; retry later. Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later. StorageFull (507): the report does not fit into the storage budget of the namespace. */
+export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotAcceptable' | 'NotScanned' | 'FormatNotStored' | 'Superseded' | 'Expired' | 'PreconditionFailed' | 'BodyTooLarge' | 'UnsupportedMediaType' | 'TooLarge' | 'InvalidReport' | 'UnsupportedReport' | 'LimitExceeded' | 'InvalidManifest' | 'InvalidSBOM' | 'PlatformRequired' | 'TooManyRequests' | 'Unavailable' | 'StorageFull';
 
 export type Replica = {
   /** Whether its pod is being deleted. It completes its requests, and does not begin to lead. */
@@ -709,15 +709,18 @@ export type SBOMFormat = 'syft-json' | 'cyclonedx-json' | 'spdx-json';
 
 /** Where the list of packages comes from. Omitted for an image whose content was cataloged without any SBOM to prefer. */
 export type SBOMOrigin = {
-  /** Why the image was cataloged although an attested SBOM is preferred. Omitted for another source. */
+  /** Why the image was cataloged although an attested SBOM is preferred. With an uploaded SBOM, why the image could not be cataloged. */
   message?: string;
   /** Who signed the attested SBOM: identity and issuer in the certificate, or the digest of the key. Omitted for another source. */
   signer?: string;
   source: SBOMSource;
+  uploadTime?: string;
+  /** The user who uploaded the SBOM. Omitted for another source. */
+  uploader?: string;
 };
 
-/** Attestation: the publisher attached a signed SBOM to the image, and the list of packages is the publisher's claim. Image: the operator cataloged the image's content. */
-export type SBOMSource = 'Attestation' | 'Image';
+/** Attestation: the publisher attached a signed SBOM to the image, and the list of packages is the publisher's claim. Image: the operator cataloged the image's content. Upload: a user uploaded an SBOM, and the list of packages is that user's claim. */
+export type SBOMSource = 'Attestation' | 'Image' | 'Upload';
 
 /** How a report has changed the findings of its source. */
 export type SavedReport = {
@@ -730,6 +733,14 @@ export type SavedReport = {
   ignoredCount: number;
   new: number;
   still: number;
+};
+
+/** For what an uploaded SBOM counts. */
+export type SavedSBOM = {
+  /** Omitted if the digest is that of the platform's manifest. */
+  platform?: string;
+  /** The digest of the platform's manifest. */
+  platformDigest: string;
 };
 
 export type Scanner = {
@@ -1007,11 +1018,13 @@ export type Post = {
 /** The PUT operations with JSON responses, by path. */
 export type Put = {
   '/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}': { path: { namespace: string; digest: string; source: string }; query: { platform?: string }; body: undefined; response: SavedReport };
+  '/api/v1/namespaces/{namespace}/images/{digest}/sbom': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: SavedSBOM };
 };
 
 /** The DELETE operations with JSON responses, by path. */
 export type Delete = {
   '/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}': { path: { namespace: string; digest: string; source: string }; query: { platform?: string }; body: undefined; response: void };
+  '/api/v1/namespaces/{namespace}/images/{digest}/sbom': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: void };
   '/api/v1/namespaces/{namespace}/imagescans/{name}/report': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: void };
   '/api/v1/session': { path: Record<never, never>; query: Record<never, never>; body: undefined; response: void };
 };

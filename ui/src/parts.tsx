@@ -186,6 +186,7 @@ export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
 export function ListOrigin({ origin }: { origin: SBOMOrigin }) {
   switch (origin.source) {
     case 'Attestation': return <>the publisher's claim, signed by <Foreign text={origin.signer ?? ''} /></>;
+    case 'Upload': return <>the claim of <Foreign text={origin.uploader ?? ''} />, who uploaded it <Time at={origin.uploadTime} />{origin.message && <> since the image was not cataloged: <Foreign text={origin.message} /></>}</>;
     case 'Image': return <>cataloged, since no attested SBOM is accepted: <Foreign text={origin.message ?? ''} /></>;
   }
 }

@@ -3,19 +3,14 @@ package attestation
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/anchore/syft/syft/format"
-	"github.com/anchore/syft/syft/format/cyclonedxjson"
-	"github.com/anchore/syft/syft/format/spdxjson"
-	"github.com/anchore/syft/syft/format/syftjson"
 	"github.com/anchore/syft/syft/sbom"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/workerapi"
+	"github.com/scanner-operator/scanner-operator/worker/catalog"
 )
 
 // maxSubjects bounds the subjects of a statement.
@@ -99,9 +94,6 @@ func (s *statement) document() ([]byte, error) {
 	return []byte(text), err
 }
 
-// decoders are those of the formats in which an SBOM may be, the most precise first.
-var decoders = format.NewDecoderCollection(syftjson.NewFormatDecoder(), cyclonedxjson.NewFormatDecoder(), spdxjson.NewFormatDecoder())
-
 // sbom decodes the SBOM that a statement holds.
 func (s *statement) sbom() (*sbom.SBOM, sbom.FormatID, error) {
 	raw, err := s.document()
@@ -115,16 +107,9 @@ func (s *statement) sbom() (*sbom.SBOM, sbom.FormatID, error) {
 		}
 		raw = []byte(custom.Data)
 	}
-	contents, id, _, err := decoders.Decode(bytes.NewReader(raw))
-	switch {
-	case err != nil:
-		return nil, "", fmt.Errorf("its SBOM cannot be decoded: %w", err)
-	case contents == nil:
-		return nil, "", errors.New("its predicate is no SBOM in syft-json, CycloneDX or SPDX (JSON)")
-	case contents.Artifacts.Packages.PackageCount() == 0:
-		return nil, "", errors.New("its SBOM lists no packages")
-	case contents.Artifacts.Packages.PackageCount() > workerapi.MaxPackages:
-		return nil, "", fmt.Errorf("its SBOM lists %d packages, more than the limit of %d", contents.Artifacts.Packages.PackageCount(), workerapi.MaxPackages)
+	contents, id, err := catalog.Decode(raw)
+	if err != nil {
+		return nil, "", fmt.Errorf("its SBOM %w", err)
 	}
 	return contents, id, nil
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"time"
 
@@ -193,8 +194,10 @@ const (
 	ReasonExpired              Reason = "Expired"
 	ReasonForbidden            Reason = "Forbidden"
 	ReasonFormatNotStored      Reason = "FormatNotStored"
+	ReasonInvalidManifest      Reason = "InvalidManifest"
 	ReasonInvalidParameter     Reason = "InvalidParameter"
 	ReasonInvalidReport        Reason = "InvalidReport"
+	ReasonInvalidSBOM          Reason = "InvalidSBOM"
 	ReasonLimitExceeded        Reason = "LimitExceeded"
 	ReasonMethodNotAllowed     Reason = "MethodNotAllowed"
 	ReasonNotAcceptable        Reason = "NotAcceptable"
@@ -223,9 +226,13 @@ func (e Reason) Valid() bool {
 		return true
 	case ReasonFormatNotStored:
 		return true
+	case ReasonInvalidManifest:
+		return true
 	case ReasonInvalidParameter:
 		return true
 	case ReasonInvalidReport:
+		return true
+	case ReasonInvalidSBOM:
 		return true
 	case ReasonLimitExceeded:
 		return true
@@ -287,6 +294,7 @@ func (e SBOMFormat) Valid() bool {
 const (
 	SBOMFromAttestation SBOMSource = "Attestation"
 	SBOMFromImage       SBOMSource = "Image"
+	SBOMFromUpload      SBOMSource = "Upload"
 )
 
 // Valid indicates whether the value is a known member of the SBOMSource enum.
@@ -295,6 +303,8 @@ func (e SBOMSource) Valid() bool {
 	case SBOMFromAttestation:
 		return true
 	case SBOMFromImage:
+		return true
+	case SBOMFromUpload:
 		return true
 	default:
 		return false
@@ -351,19 +361,40 @@ func (e Severity) Valid() bool {
 
 // Defines values for PutExternalReportParamsContentEncoding.
 const (
-	Gzip     PutExternalReportParamsContentEncoding = "gzip"
-	Identity PutExternalReportParamsContentEncoding = "identity"
-	Zstd     PutExternalReportParamsContentEncoding = "zstd"
+	PutExternalReportParamsContentEncodingGzip     PutExternalReportParamsContentEncoding = "gzip"
+	PutExternalReportParamsContentEncodingIdentity PutExternalReportParamsContentEncoding = "identity"
+	PutExternalReportParamsContentEncodingZstd     PutExternalReportParamsContentEncoding = "zstd"
 )
 
 // Valid indicates whether the value is a known member of the PutExternalReportParamsContentEncoding enum.
 func (e PutExternalReportParamsContentEncoding) Valid() bool {
 	switch e {
-	case Gzip:
+	case PutExternalReportParamsContentEncodingGzip:
 		return true
-	case Identity:
+	case PutExternalReportParamsContentEncodingIdentity:
 		return true
-	case Zstd:
+	case PutExternalReportParamsContentEncodingZstd:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PutUploadedSBOMParamsContentEncoding.
+const (
+	PutUploadedSBOMParamsContentEncodingGzip     PutUploadedSBOMParamsContentEncoding = "gzip"
+	PutUploadedSBOMParamsContentEncodingIdentity PutUploadedSBOMParamsContentEncoding = "identity"
+	PutUploadedSBOMParamsContentEncodingZstd     PutUploadedSBOMParamsContentEncoding = "zstd"
+)
+
+// Valid indicates whether the value is a known member of the PutUploadedSBOMParamsContentEncoding enum.
+func (e PutUploadedSBOMParamsContentEncoding) Valid() bool {
+	switch e {
+	case PutUploadedSBOMParamsContentEncodingGzip:
+		return true
+	case PutUploadedSBOMParamsContentEncodingIdentity:
+		return true
+	case PutUploadedSBOMParamsContentEncodingZstd:
 		return true
 	default:
 		return false
@@ -1162,11 +1193,13 @@ type Problem struct {
 	// Expired (410): the report or list was replaced between two pages; start again without `continue`.
 	// PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names.
 	// BodyTooLarge (413): the body is too large, compressed or decompressed.
-	// UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json.
+	// UnsupportedMediaType (415): the body or a part of it has another type than the operation takes.
 	// TooLarge (422): the report is too large for one document; page through its findings.
 	// InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong.
 	// UnsupportedReport (422): the report is not CycloneDX of a supported version.
 	// LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer.
+	// InvalidManifest (422): the manifests do not lead from the digest to a manifest of a platform.
+	// InvalidSBOM (422): the document is no SBOM in the format of its type, or lists no packages.
 	// PlatformRequired (422): the image runs on several platforms; name one.
 	// TooManyRequests (429): the caller saves too many reports; retry later.
 	// Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
@@ -1204,11 +1237,13 @@ type Rating struct {
 // Expired (410): the report or list was replaced between two pages; start again without `continue`.
 // PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names.
 // BodyTooLarge (413): the body is too large, compressed or decompressed.
-// UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json.
+// UnsupportedMediaType (415): the body or a part of it has another type than the operation takes.
 // TooLarge (422): the report is too large for one document; page through its findings.
 // InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong.
 // UnsupportedReport (422): the report is not CycloneDX of a supported version.
 // LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer.
+// InvalidManifest (422): the manifests do not lead from the digest to a manifest of a platform.
+// InvalidSBOM (422): the document is no SBOM in the format of its type, or lists no packages.
 // PlatformRequired (422): the image runs on several platforms; name one.
 // TooManyRequests (429): the caller saves too many reports; retry later.
 // Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
@@ -1369,19 +1404,23 @@ type SBOMFormat string
 
 // SBOMOrigin Where the list of packages comes from. Omitted for an image whose content was cataloged without any SBOM to prefer.
 type SBOMOrigin struct {
-	// Message Why the image was cataloged although an attested SBOM is preferred. Omitted for another source.
+	// Message Why the image was cataloged although an attested SBOM is preferred. With an uploaded SBOM, why the image could not be cataloged.
 	Message string `json:"message,omitempty,omitzero"`
 
 	// Signer Who signed the attested SBOM: identity and issuer in the certificate, or the digest of the key. Omitted for another source.
 	Signer string `json:"signer,omitempty,omitzero"`
 
 	// Source Attestation: the publisher attached a signed SBOM to the image, and the list of packages is the publisher's claim. Image: the
-	// operator cataloged the image's content.
-	Source SBOMSource `json:"source"`
+	// operator cataloged the image's content. Upload: a user uploaded an SBOM, and the list of packages is that user's claim.
+	Source     SBOMSource `json:"source"`
+	UploadTime time.Time  `json:"uploadTime,omitempty,omitzero"`
+
+	// Uploader The user who uploaded the SBOM. Omitted for another source.
+	Uploader string `json:"uploader,omitempty,omitzero"`
 }
 
 // SBOMSource Attestation: the publisher attached a signed SBOM to the image, and the list of packages is the publisher's claim. Image: the
-// operator cataloged the image's content.
+// operator cataloged the image's content. Upload: a user uploaded an SBOM, and the list of packages is that user's claim.
 type SBOMSource string
 
 // SavedReport How a report has changed the findings of its source.
@@ -1397,6 +1436,15 @@ type SavedReport struct {
 	IgnoredCount int `json:"ignoredCount"`
 	New          int `json:"new"`
 	Still        int `json:"still"`
+}
+
+// SavedSBOM For what an uploaded SBOM counts.
+type SavedSBOM struct {
+	// Platform Omitted if the digest is that of the platform's manifest.
+	Platform string `json:"platform,omitempty,omitzero"`
+
+	// PlatformDigest The digest of the platform's manifest.
+	PlatformDigest string `json:"platformDigest"`
 }
 
 // Scanner defines model for Scanner.
@@ -2070,6 +2118,21 @@ type PutExternalReportParams struct {
 // PutExternalReportParamsContentEncoding defines parameters for PutExternalReport.
 type PutExternalReportParamsContentEncoding string
 
+// PutUploadedSBOMMultipartBody defines parameters for PutUploadedSBOM.
+type PutUploadedSBOMMultipartBody struct {
+	Manifest []openapi_types.File `json:"manifest"`
+	Sbom     openapi_types.File   `json:"sbom"`
+}
+
+// PutUploadedSBOMParams defines parameters for PutUploadedSBOM.
+type PutUploadedSBOMParams struct {
+	// ContentEncoding gzip or zstd if the body is compressed.
+	ContentEncoding *PutUploadedSBOMParamsContentEncoding `json:"Content-Encoding,omitempty"`
+}
+
+// PutUploadedSBOMParamsContentEncoding defines parameters for PutUploadedSBOM.
+type PutUploadedSBOMParamsContentEncoding string
+
 // ListImageScansParams defines parameters for ListImageScans.
 type ListImageScansParams struct {
 	// Scanner Only ImageScans of the Scanner or ClusterScanner with this name.
@@ -2388,6 +2451,9 @@ type ExportRunningWorkloadsParams struct {
 // PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody defines body for PutExternalReport for application/vnd.cyclonedx+json ContentType.
 type PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody = PutExternalReportApplicationVndCyclonedxPlusJSONBody
 
+// PutUploadedSBOMMultipartRequestBody defines body for PutUploadedSBOM for multipart/form-data ContentType.
+type PutUploadedSBOMMultipartRequestBody PutUploadedSBOMMultipartBody
+
 // CreateSessionJSONRequestBody defines body for CreateSession for application/json ContentType.
 type CreateSessionJSONRequestBody = SignIn
 
@@ -2441,6 +2507,12 @@ type ServerInterface interface {
 	// PutExternalReport Saves a report of another tool
 	// (PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
 	PutExternalReport(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, source Source, params PutExternalReportParams)
+	// DeleteUploadedSBOM Withdraws the uploaded SBOMs of an image
+	// (DELETE /api/v1/namespaces/{namespace}/images/{digest}/sbom)
+	DeleteUploadedSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest)
+	// PutUploadedSBOM Saves an SBOM for an image that the cluster cannot catalog
+	// (PUT /api/v1/namespaces/{namespace}/images/{digest}/sbom)
+	PutUploadedSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, params PutUploadedSBOMParams)
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListImageScansParams)
@@ -3859,6 +3931,100 @@ func (siw *ServerInterfaceWrapper) PutExternalReport(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PutExternalReport(w, r, namespace, digest, source, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteUploadedSBOM operation middleware
+func (siw *ServerInterfaceWrapper) DeleteUploadedSBOM(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "digest" -------------
+	var digest Digest
+
+	err = runtime.BindStyledParameterWithOptions("simple", "digest", r.PathValue("digest"), &digest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "digest", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteUploadedSBOM(w, r, namespace, digest)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PutUploadedSBOM operation middleware
+func (siw *ServerInterfaceWrapper) PutUploadedSBOM(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "digest" -------------
+	var digest Digest
+
+	err = runtime.BindStyledParameterWithOptions("simple", "digest", r.PathValue("digest"), &digest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "digest", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutUploadedSBOMParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Content-Encoding" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Content-Encoding")]; found {
+		var ContentEncoding PutUploadedSBOMParamsContentEncoding
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Content-Encoding", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Content-Encoding", valueList[0], &ContentEncoding, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Content-Encoding", Err: err})
+			return
+		}
+
+		params.ContentEncoding = &ContentEncoding
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PutUploadedSBOM(w, r, namespace, digest, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5904,6 +6070,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.DeleteExternalReport)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.GetExternalReport)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.PutExternalReport)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/sbom", wrapper.DeleteUploadedSBOM)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/sbom", wrapper.PutUploadedSBOM)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/findings", wrapper.ListFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/findings.csv", wrapper.ExportFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/sbom", wrapper.GetSBOM)
@@ -6671,6 +6839,104 @@ type PutExternalReportdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PutExternalReportdefaultApplicationProblemPlusJSONResponse) VisitPutExternalReportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteUploadedSBOMRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Digest    Digest    `json:"digest"`
+}
+
+type DeleteUploadedSBOMResponseObject interface {
+	VisitDeleteUploadedSBOMResponse(w http.ResponseWriter) error
+}
+
+type DeleteUploadedSBOM204Response struct {
+}
+
+func (response DeleteUploadedSBOM204Response) VisitDeleteUploadedSBOMResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteUploadedSBOMdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteUploadedSBOMdefaultApplicationProblemPlusJSONResponse) VisitDeleteUploadedSBOMResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUploadedSBOMRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Digest    Digest    `json:"digest"`
+	Params    PutUploadedSBOMParams
+	Body      *multipart.Reader
+}
+
+type PutUploadedSBOMResponseObject interface {
+	VisitPutUploadedSBOMResponse(w http.ResponseWriter) error
+}
+
+type PutUploadedSBOM200JSONResponse SavedSBOM
+
+func (response PutUploadedSBOM200JSONResponse) VisitPutUploadedSBOMResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUploadedSBOM201JSONResponse SavedSBOM
+
+func (response PutUploadedSBOM201JSONResponse) VisitPutUploadedSBOMResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUploadedSBOM204Response struct {
+}
+
+func (response PutUploadedSBOM204Response) VisitPutUploadedSBOMResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type PutUploadedSBOMdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutUploadedSBOMdefaultApplicationProblemPlusJSONResponse) VisitPutUploadedSBOMResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -7917,6 +8183,12 @@ type StrictServerInterface interface {
 	// PutExternalReport Saves a report of another tool
 	// (PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
 	PutExternalReport(ctx context.Context, request PutExternalReportRequestObject) (PutExternalReportResponseObject, error)
+	// DeleteUploadedSBOM Withdraws the uploaded SBOMs of an image
+	// (DELETE /api/v1/namespaces/{namespace}/images/{digest}/sbom)
+	DeleteUploadedSBOM(ctx context.Context, request DeleteUploadedSBOMRequestObject) (DeleteUploadedSBOMResponseObject, error)
+	// PutUploadedSBOM Saves an SBOM for an image that the cluster cannot catalog
+	// (PUT /api/v1/namespaces/{namespace}/images/{digest}/sbom)
+	PutUploadedSBOM(ctx context.Context, request PutUploadedSBOMRequestObject) (PutUploadedSBOMResponseObject, error)
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(ctx context.Context, request ListImageScansRequestObject) (ListImageScansResponseObject, error)
@@ -8467,6 +8739,68 @@ func (sh *strictHandler) PutExternalReport(w http.ResponseWriter, r *http.Reques
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(PutExternalReportResponseObject); ok {
 		if err := validResponse.VisitPutExternalReportResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DeleteUploadedSBOM operation middleware
+func (sh *strictHandler) DeleteUploadedSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest) {
+	var request DeleteUploadedSBOMRequestObject
+
+	request.Namespace = namespace
+	request.Digest = digest
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteUploadedSBOM(ctx, request.(DeleteUploadedSBOMRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteUploadedSBOM")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DeleteUploadedSBOMResponseObject); ok {
+		if err := validResponse.VisitDeleteUploadedSBOMResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PutUploadedSBOM operation middleware
+func (sh *strictHandler) PutUploadedSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, params PutUploadedSBOMParams) {
+	var request PutUploadedSBOMRequestObject
+
+	request.Namespace = namespace
+	request.Digest = digest
+	request.Params = params
+
+	if reader, err := r.MultipartReader(); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode multipart body: %w", err))
+		return
+	} else {
+		request.Body = reader
+	}
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PutUploadedSBOM(ctx, request.(PutUploadedSBOMRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutUploadedSBOM")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PutUploadedSBOMResponseObject); ok {
+		if err := validResponse.VisitPutUploadedSBOMResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -294,6 +294,8 @@ func listOrigin(origin *v1alpha1.SBOMOrigin) string {
 		return ""
 	case origin.Source == v1alpha1.SBOMFromAttestation:
 		return "the publisher's claim, signed by " + origin.Signer
+	case origin.Source == v1alpha1.SBOMFromUpload:
+		return "the claim of " + origin.Uploader + ", who uploaded it " + minute(origin.UploadTime.Time)
 	}
 	return "cataloged, since no attested SBOM is accepted: " + origin.Message
 }

@@ -65,7 +65,7 @@ type catalogState struct {
 	progress *backend.Progress
 	// exceeded is how many bytes of memory were not enough for the image; 0 for none.
 	exceeded int64
-	// sbomPolicy is the policy by which a new Job may use an attested SBOM; empty if it has to catalog the image.
+	// sbomPolicy is the policy by which a new Job may use an attested or uploaded SBOM; empty if it has to catalog the image.
 	sbomPolicy string
 }
 
@@ -94,7 +94,7 @@ func (b *Backend) readCatalogState(ctx context.Context, img backend.Image) (stat
 		state.sbomPolicy, err = img.SBOMPolicy, nil
 	case err == nil && catalog.CountsWith(img.SBOMPolicy):
 		state.progress = &backend.Progress{Done: true}
-	case err == nil && !b.Config.HasSBOMPolicy(catalog.Attestation.Policy):
+	case err == nil && !b.Config.HasSBOMPolicy(catalog.Origin.Policy):
 		state.sbomPolicy = img.SBOMPolicy
 	}
 	return state, err

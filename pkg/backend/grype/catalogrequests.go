@@ -28,7 +28,7 @@ type catalogRequest struct {
 	throttled  map[string]time.Time
 	// overBudget means that the Job's result did not fit into the storage budget of its namespace.
 	overBudget bool
-	// sbomPolicy is the policy by which the Job may use an attested SBOM; empty if it has to catalog the image.
+	// sbomPolicy is the policy by which the Job may use an attested or uploaded SBOM; empty if it has to catalog the image.
 	sbomPolicy string
 }
 

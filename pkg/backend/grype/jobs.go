@@ -59,7 +59,10 @@ func (b *Backend) catalogJob(name string, request catalogRequest, resources core
 			args = append(args, "--spare", host)
 		}
 	}
-	if request.sbomPolicy != "" {
+	switch {
+	case store.IsUpload(request.sbomPolicy):
+		args = append(args, "--accept-upload")
+	case request.sbomPolicy != "":
 		args = append(args, "--prefer-attestation")
 	}
 	if img.VEXPolicy != "" {

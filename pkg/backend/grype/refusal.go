@@ -78,8 +78,8 @@ func (b *Backend) hasMirrors(host string) bool {
 	})
 }
 
-// rememberFailure remembers a failure for failureTTL. It is shared by requests with the same image, credential scope, references, pull secrets
-// and identity. A Scanner that names a digest at another host therefore fails for nobody else. A failure of a namespace's own storage budget is
+// rememberFailure remembers a failure for failureTTL. It is shared by requests with the same image, credential scope, references, pull secrets,
+// identity and policy for SBOMs. A Scanner that names a digest at another host therefore fails for nobody else. A failure of a namespace's own storage budget is
 // shared only within that namespace.
 func (b *Backend) rememberFailure(img backend.Image, failure *backend.Failure) {
 	key := failureKey(img)
@@ -91,7 +91,8 @@ func (b *Backend) rememberFailure(img backend.Image, failure *backend.Failure) {
 
 // failureKey ignores the order of the image's references and pull secrets.
 func failureKey(img backend.Image) string {
-	return fmt.Sprintf("%s@%s %q %q %q", img.Key, img.Scope, sortedNames(img.PullReferences), sortedNames(img.PullSecrets), jobSettings(img).Identity)
+	return fmt.Sprintf("%s@%s %q %q %q %s", img.Key, img.Scope, sortedNames(img.PullReferences), sortedNames(img.PullSecrets), jobSettings(img).Identity,
+		img.SBOMPolicy)
 }
 
 // namespaceFailureKey is the key of failures that concern only the image's namespace.

@@ -90,8 +90,8 @@ func (on suite) testAttestedResults(t *testing.T) {
 	f := on.newStore(t)
 	save := func(job, policy string) bool {
 		result := f.jobResult(t, job, "app", "SBOM of "+job)
-		if result.Attestation.Problem = "not signed"; policy != "" {
-			result.Attestation = store.Attestation{Policy: policy, Signer: "signer of " + job}
+		if result.Origin.Problem = "not signed"; policy != "" {
+			result.Origin = store.Origin{Policy: policy, Signer: "signer of " + job}
 		}
 		return got[bool](t)(f.SaveJobResult(t.Context(), result))
 	}
@@ -117,7 +117,7 @@ func (on suite) testAttestedResults(t *testing.T) {
 		equal(t, "the SBOM after job "+step.job, f.artifact(t, "app", store.ArtifactSBOM), step.sbom)
 		equal(t, "the scopes after job "+step.job, [3]int{scopes("a"), scopes("b"), scopes("")}, step.counts)
 	}
-	equal(t, "the catalog", got[store.Catalog](t)(f.Catalog(t.Context(), "grype", key("app"), store.Cluster)).Attestation, store.Attestation{Problem: "not signed"})
+	equal(t, "the catalog", got[store.Catalog](t)(f.Catalog(t.Context(), "grype", key("app"), store.Cluster)).Origin, store.Origin{Problem: "not signed"})
 }
 
 // testReplacedAttestationIsMatchedAgain checks that findings of an SBOM that was replaced do not stay: its image is matched again with the
@@ -125,7 +125,7 @@ func (on suite) testAttestedResults(t *testing.T) {
 func (on suite) testReplacedAttestationIsMatchedAgain(t *testing.T) {
 	f := on.newStore(t)
 	attested := f.jobResult(t, "one", "app", "attested")
-	attested.Attestation = store.Attestation{Policy: "a", Signer: "somebody"}
+	attested.Origin = store.Origin{Policy: "a", Signer: "somebody"}
 	got[bool](t)(f.SaveJobResult(t.Context(), attested))
 	f.use(t, "scanner", "app")
 	leases := f.lease(t, "worker")

@@ -46,6 +46,11 @@ test('an image and its findings say whose claim the list of packages is', async 
   assert.match(await keeper.text('dl.facts'), /List of packages\s+the publisher's claim, signed by https:\/\/github\.com\/acme\/shop/);
   assert.match(await keeper.text(), /Matched by [^\n]* · the list of packages is the publisher's claim, signed by https:\/\/github\.com\/acme\/shop/);
   await keeper.page.screenshot({ path: `${fixture.output}/image-origin.png`, fullPage: true });
+  Object.assign(sbom, { source: 'Upload', signer: undefined, uploader: 'system:serviceaccount:depot:ci', uploadTime: new Date().toISOString(), message: 'NodeCredentialsOnly: …' });
+  await keeper.visit(address);
+  await keeper.page.getByText('Matched by').waitFor();
+  assert.match(await keeper.text('dl.facts'), /the claim of system:serviceaccount:depot:ci, who uploaded it .* ago since the image was not cataloged: NodeCredentialsOnly/);
+  await keeper.page.screenshot({ path: `${fixture.output}/image-upload.png`, fullPage: true });
   await keeper.leave();
 });
 

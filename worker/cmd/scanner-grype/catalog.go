@@ -37,8 +37,8 @@ type catalogJob struct {
 	platform       v1.Platform
 	formats        []string
 	limits         catalog.Limits
-	// preferAttestation allows an attested SBOM instead of a catalog.
-	preferAttestation bool
+	// preferAttestation allows an attested SBOM instead of a catalog. acceptUpload allows an uploaded SBOM where the image cannot be cataloged.
+	preferAttestation, acceptUpload bool
 	// readVEX makes the Job read the OpenVEX documents that are attached to the image.
 	readVEX    bool
 	registries []workerapi.Registry
@@ -56,13 +56,14 @@ func (p process) parseCatalog(args []string, log *slog.Logger) (*catalogJob, err
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
 	preferAttestation := set.Bool("prefer-attestation", false, "use the SBOM that is attached to the image, if the registry's configuration accepts its signer")
 	readVEX := set.Bool("attached-vex", false, "upload the OpenVEX documents that are attached to the image, if the registry's configuration accepts their signers")
+	acceptUpload := set.Bool("accept-upload", false, "if the image cannot be cataloged, use the SBOM that was uploaded for it")
 	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {
 		return nil, err
 	}
 	job := &catalogJob{
 		process: p, images: images, throttledHosts: throttledHosts, formats: formats, limits: catalog.Limits{Scratch: *scratch},
-		preferAttestation: *preferAttestation, readVEX: *readVEX,
+		preferAttestation: *preferAttestation, acceptUpload: *acceptUpload, readVEX: *readVEX,
 	}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
@@ -118,14 +119,17 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if puller.Identity, err = j.identity(log); err != nil {
 		return err
 	}
-	img, contents, err := j.pullSBOM(ctx, log, puller)
-	if err != nil {
-		return withNetworkAdvice(err)
+	contents, err := j.pullSBOM(ctx, log, puller)
+	if err != nil && j.acceptUpload {
+		contents, err = j.uploadedSBOM(ctx, log, err)
 	}
-	if err := j.upload(ctx, log, dir, img, contents); err != nil {
+	if err != nil {
+		return withUploadAdvice(withNetworkAdvice(err))
+	}
+	if err := j.upload(ctx, log, dir, contents); err != nil {
 		return err
 	}
-	log.Info("image cataloged", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
+	log.Info("image cataloged", "image", contents.image, "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
 	return nil
 }
 
@@ -152,29 +156,35 @@ func (j *catalogJob) identity(log *slog.Logger) (registry.Identity, error) {
 // imageSBOM is the SBOM of an image.
 type imageSBOM struct {
 	*sbom.SBOM
-	// signer is who signed it; empty for a catalog of the image's content. problem is why there is such a catalog although an attested SBOM was
-	// preferred.
+	// image is the reference of the image, and platform the one that the image was requested for.
+	image, platform string
+	// documents prove how the image's digest leads to that of the platform's manifest.
+	documents [][]byte
+	// signer is who signed it, and uploaded is true if a user has uploaded it; both are zero for a catalog of the image's content. problem is why there
+	// is such a catalog although an attested SBOM was preferred, or why there is none beside an uploaded one.
 	signer, problem string
+	uploaded        bool
 	// vex are the OpenVEX documents that are attached to the image. vexProblem is why others are not accepted.
 	vex        []attestation.VEX
 	vexProblem string
 }
 
 // pullSBOM pulls the image and returns its SBOM. If a mirror fails while the layers are read, it starts again without that mirror.
-func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller) (*registry.Image, imageSBOM, error) {
+func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller) (imageSBOM, error) {
 	for {
 		img, err := puller.Pull(ctx, j.images, j.platform)
 		if err != nil {
-			return nil, imageSBOM{}, err
+			return imageSBOM{}, err
 		}
 		log.Info("image found", "image", img.Reference.Name(), "mirror", img.Mirror, "platformDigest", img.Digest.String(),
 			"platform", img.Platform.String(), "declaredPlatform", img.Declared.String())
 		contents, err := j.readSBOM(ctx, log, puller, img)
 		if err == nil {
-			return img, contents, nil
+			contents.image, contents.platform, contents.documents = img.Reference.String(), img.Platform.String(), img.Documents
+			return contents, nil
 		}
 		if !puller.ExcludeMirror(img, err) {
-			return nil, imageSBOM{}, err
+			return imageSBOM{}, err
 		}
 		log.Warn("a mirror has the image and does not deliver it, continuing without the mirror", "mirror", img.Mirror, "error", failure.Line(err.Error()))
 	}
@@ -228,7 +238,7 @@ func withNetworkAdvice(err error) error {
 }
 
 // upload writes the SBOM in all its formats and the match input to dir, and sends them with the result in one request.
-func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, img *registry.Image, contents imageSBOM) error {
+func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, contents imageSBOM) error {
 	packages := contents.Artifacts.Packages.PackageCount()
 	if packages > workerapi.MaxPackages {
 		return failure.New(workerapi.ReasonImageTooLarge,
@@ -245,12 +255,13 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, i
 	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
 		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
 	result := workerapi.CatalogResult{
-		Image:      img.Reference.String(),
-		Platform:   img.Platform.String(),
+		Image:      contents.image,
+		Platform:   contents.platform,
 		Distro:     catalog.Distro(contents.SBOM),
 		Packages:   packages,
 		Tool:       version.Syft(),
-		SBOMSigner: text.Truncate(contents.signer, workerapi.MaxSBOMSignerBytes), SBOMProblem: contents.problem, VEXProblem: contents.vexProblem,
+		SBOMSigner: text.Truncate(contents.signer, workerapi.MaxSBOMSignerBytes), SBOMProblem: contents.problem,
+		UploadedSBOM: contents.uploaded, VEXProblem: contents.vexProblem,
 		SBOMSize: full.Size, MatchInputSize: compact.Size,
 	}
 	documents := []ingest.Part{ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)}
@@ -267,7 +278,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, i
 		result.VEX = append(result.VEX, workerapi.VEXDocument{Signer: text.Truncate(document.Signer, workerapi.MaxSBOMSignerBytes), Size: int64(len(document.Content))})
 		documents = append(documents, ingest.Bytes(document.Content))
 	}
-	begin, err := uploadHeader(img, result)
+	begin, err := uploadHeader(contents.documents, result)
 	if err != nil {
 		return err
 	}
@@ -277,15 +288,15 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, i
 
 // uploadHeader returns the part of the upload before the SBOM: the result, and the documents that prove how the image's digest leads to
 // that of the platform's manifest.
-func uploadHeader(img *registry.Image, result workerapi.CatalogResult) ([]byte, error) {
-	for _, document := range img.Documents {
+func uploadHeader(documents [][]byte, result workerapi.CatalogResult) ([]byte, error) {
+	for _, document := range documents {
 		result.ManifestSizes = append(result.ManifestSizes, int64(len(document)))
 	}
 	line, err := json.Marshal(result)
 	if err != nil {
 		return nil, err
 	}
-	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(img.Documents, nil)}, nil), nil
+	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(documents, nil)}, nil), nil
 }
 
 // withRefusalReason adds the reason UploadRefused to an error if the server refused the upload.

@@ -268,6 +268,31 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
 	PutExternalReportWithApplicationVndCyclonedxPlusJSONBody(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DeleteUploadedSBOM Withdraws the uploaded SBOMs of an image
+	//
+	// Those for all platforms of the image. Findings stay until the next result. The caller must be allowed to delete sboms.
+	//
+	// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `DeleteUploadedSBOM` operationId).
+	DeleteUploadedSBOM(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutUploadedSBOMWithBody Saves an SBOM for an image that the cluster cannot catalog
+	//
+	// Grype uses the SBOM where it cannot catalog the image itself, in this namespace only. A catalog of the image's content counts for
+	// more. It replaces the image's former upload; the same content again changes nothing. Images that failed are scanned at once.
+	//
+	// The body has a part `manifest` for each document that leads from the digest to the platform's manifest, in this order: the index, if
+	// the digest is that of one, and the manifest, as the registry has them. The platform is that of the manifest in the index. The
+	// last part is `sbom`, whose Content-Type is one of those with which an SBOM is returned: syft-json, CycloneDX 1.x or SPDX 2.x.
+	//
+	// The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+	// body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
+	// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `PutUploadedSBOM` operationId).
+	PutUploadedSBOMWithBody(ctx context.Context, namespace Namespace, digest Digest, params *PutUploadedSBOMParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListImageScans Lists the ImageScans of a namespace
 	//
 	// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
@@ -840,6 +865,51 @@ func (c *Client) PutExternalReportWithBody(ctx context.Context, namespace Namesp
 // Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
 func (c *Client) PutExternalReportWithApplicationVndCyclonedxPlusJSONBody(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutExternalReportRequestWithApplicationVndCyclonedxPlusJSONBody(c.Server, namespace, digest, source, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteUploadedSBOM Withdraws the uploaded SBOMs of an image
+//
+// Those for all platforms of the image. Findings stay until the next result. The caller must be allowed to delete sboms.
+//
+// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `DeleteUploadedSBOM` operationId).
+func (c *Client) DeleteUploadedSBOM(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteUploadedSBOMRequest(c.Server, namespace, digest)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutUploadedSBOMWithBody Saves an SBOM for an image that the cluster cannot catalog
+//
+// Grype uses the SBOM where it cannot catalog the image itself, in this namespace only. A catalog of the image's content counts for
+// more. It replaces the image's former upload; the same content again changes nothing. Images that failed are scanned at once.
+//
+// The body has a part `manifest` for each document that leads from the digest to the platform's manifest, in this order: the index, if
+// the digest is that of one, and the manifest, as the registry has them. The platform is that of the manifest in the index. The
+// last part is `sbom`, whose Content-Type is one of those with which an SBOM is returned: syft-json, CycloneDX 1.x or SPDX 2.x.
+//
+// The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+// body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
+// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `PutUploadedSBOM` operationId).
+func (c *Client) PutUploadedSBOMWithBody(ctx context.Context, namespace Namespace, digest Digest, params *PutUploadedSBOMParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutUploadedSBOMRequestWithBody(c.Server, namespace, digest, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2895,6 +2965,105 @@ func NewPutExternalReportRequestWithBody(server string, namespace Namespace, dig
 			}
 
 			req.Header.Set("Content-Encoding", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteUploadedSBOMRequest constructs an http.Request for the DeleteUploadedSBOM method
+func NewDeleteUploadedSBOMRequest(server string, namespace Namespace, digest Digest) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "digest", digest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/images/%s/sbom", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutUploadedSBOMRequestWithBody constructs an http.Request for the PutUploadedSBOM method, with any body, and a specified content type
+func NewPutUploadedSBOMRequestWithBody(server string, namespace Namespace, digest Digest, params *PutUploadedSBOMParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "digest", digest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/images/%s/sbom", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.ContentEncoding != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Content-Encoding", *params.ContentEncoding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Content-Encoding", headerParam0)
 		}
 
 	}
@@ -5391,6 +5560,33 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
 	PutExternalReportWithApplicationVndCyclonedxPlusJSONBodyWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PutExternalReportResponse, error)
 
+	// DeleteUploadedSBOMWithResponse Withdraws the uploaded SBOMs of an image
+	//
+	// Those for all platforms of the image. Findings stay until the next result. The caller must be allowed to delete sboms.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `DeleteUploadedSBOM` operationId).
+	DeleteUploadedSBOMWithResponse(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*DeleteUploadedSBOMResponse, error)
+
+	// PutUploadedSBOMWithBodyWithResponse Saves an SBOM for an image that the cluster cannot catalog
+	//
+	// Grype uses the SBOM where it cannot catalog the image itself, in this namespace only. A catalog of the image's content counts for
+	// more. It replaces the image's former upload; the same content again changes nothing. Images that failed are scanned at once.
+	//
+	// The body has a part `manifest` for each document that leads from the digest to the platform's manifest, in this order: the index, if
+	// the digest is that of one, and the manifest, as the registry has them. The platform is that of the manifest in the index. The
+	// last part is `sbom`, whose Content-Type is one of those with which an SBOM is returned: syft-json, CycloneDX 1.x or SPDX 2.x.
+	//
+	// The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+	// body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
+	// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `PutUploadedSBOM` operationId).
+	PutUploadedSBOMWithBodyWithResponse(ctx context.Context, namespace Namespace, digest Digest, params *PutUploadedSBOMParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUploadedSBOMResponse, error)
+
 	// ListImageScansWithResponse Lists the ImageScans of a namespace
 	//
 	// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
@@ -6463,6 +6659,102 @@ func (r PutExternalReportResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutExternalReportResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteUploadedSBOMResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteUploadedSBOMResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteUploadedSBOMResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteUploadedSBOMResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteUploadedSBOMResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteUploadedSBOMResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutUploadedSBOMResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SavedSBOM
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *SavedSBOM
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutUploadedSBOMResponse) GetJSON200() *SavedSBOM {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutUploadedSBOMResponse) GetJSON201() *SavedSBOM {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutUploadedSBOMResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutUploadedSBOMResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutUploadedSBOMResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutUploadedSBOMResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutUploadedSBOMResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -8103,6 +8395,45 @@ func (c *ClientWithResponses) PutExternalReportWithApplicationVndCyclonedxPlusJS
 	return ParsePutExternalReportResponse(rsp)
 }
 
+// DeleteUploadedSBOMWithResponse Withdraws the uploaded SBOMs of an image
+//
+// Those for all platforms of the image. Findings stay until the next result. The caller must be allowed to delete sboms.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `DeleteUploadedSBOM` operationId).
+func (c *ClientWithResponses) DeleteUploadedSBOMWithResponse(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*DeleteUploadedSBOMResponse, error) {
+	rsp, err := c.DeleteUploadedSBOM(ctx, namespace, digest, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteUploadedSBOMResponse(rsp)
+}
+
+// PutUploadedSBOMWithBodyWithResponse Saves an SBOM for an image that the cluster cannot catalog
+//
+// Grype uses the SBOM where it cannot catalog the image itself, in this namespace only. A catalog of the image's content counts for
+// more. It replaces the image's former upload; the same content again changes nothing. Images that failed are scanned at once.
+//
+// The body has a part `manifest` for each document that leads from the digest to the platform's manifest, in this order: the index, if
+// the digest is that of one, and the manifest, as the registry has them. The platform is that of the manifest in the index. The
+// last part is `sbom`, whose Content-Type is one of those with which an SBOM is returned: syft-json, CycloneDX 1.x or SPDX 2.x.
+//
+// The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+// body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
+// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/sbom (the `PutUploadedSBOM` operationId).
+func (c *ClientWithResponses) PutUploadedSBOMWithBodyWithResponse(ctx context.Context, namespace Namespace, digest Digest, params *PutUploadedSBOMParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUploadedSBOMResponse, error) {
+	rsp, err := c.PutUploadedSBOMWithBody(ctx, namespace, digest, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutUploadedSBOMResponse(rsp)
+}
+
 // ListImageScansWithResponse Lists the ImageScans of a namespace
 //
 // One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
@@ -9151,6 +9482,78 @@ func ParsePutExternalReportResponse(rsp *http.Response) (*PutExternalReportRespo
 			headers.ETag = value
 		}
 		response.Headers204 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteUploadedSBOMResponse parses an HTTP response from a DeleteUploadedSBOMWithResponse call
+func ParseDeleteUploadedSBOMResponse(rsp *http.Response) (*DeleteUploadedSBOMResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteUploadedSBOMResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutUploadedSBOMResponse parses an HTTP response from a PutUploadedSBOMWithResponse call
+func ParsePutUploadedSBOMResponse(rsp *http.Response) (*PutUploadedSBOMResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutUploadedSBOMResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SavedSBOM
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest SavedSBOM
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -108,12 +108,16 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	if err != nil {
 		return err
 	}
+	origin, err := i.originOf(ctx, brought.result, job)
+	if err != nil {
+		return err
+	}
 	artifacts, size := brought.artifacts()
 	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
 		Catalog: store.Catalog{
 			Engine: grype.Engine, Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
 			Distro: truncate(brought.result.Distro, maxText), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool, maxText), CatalogedAt: i.Clock.Now(),
-			Namespace: namespaceOf(job), Attestation: attestationOf(brought.result, job),
+			Namespace: namespaceOf(job), Origin: origin,
 		},
 		JobUID: job.UID, Digest: digest, Artifacts: artifacts, Size: size, Budget: i.StoreBytes, VEX: vex,
 	})
@@ -121,7 +125,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		return i.storeRefusal(ctx, err, job)
 	}
 	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
-		"packages", brought.result.Packages, "kept", kept, "sbomSigner", failure.Line(brought.result.SBOMSigner), "statements", len(vex.Statements))
+		"packages", brought.result.Packages, "kept", kept, "sbomSigner", origin.Signer, "sbomUploader", origin.Uploader, "statements", len(vex.Statements))
 	i.Backend.RecordCatalog(ctx, job)
 	return nil
 }
@@ -281,8 +285,11 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	if result.Packages < 0 || result.Packages > workerapi.MaxPackages {
 		return refuse(http.StatusUnprocessableEntity, "packages: %d, want 0 to %d; exclude the image if it has more", result.Packages, workerapi.MaxPackages)
 	}
-	if result.SBOMSigner != "" && job.SBOMPolicy == "" {
+	switch {
+	case result.SBOMSigner != "" && (job.SBOMPolicy == "" || store.IsUpload(job.SBOMPolicy)):
 		return refuse(http.StatusUnprocessableEntity, "sbomSigner: %.80q signed the SBOM, and this Job has to catalog the image", result.SBOMSigner)
+	case result.UploadedSBOM && !store.IsUpload(job.SBOMPolicy):
+		return refuse(http.StatusUnprocessableEntity, "uploadedSBOM: this Job may not use an uploaded SBOM")
 	}
 	if len(result.VEX) > 0 && job.VEXPolicy == "" {
 		return refuse(http.StatusUnprocessableEntity, "vex: %d documents were sent, and this Job may bring none", len(result.VEX))
@@ -297,12 +304,20 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	return nil
 }
 
-// attestationOf returns what the result has to do with an attested SBOM. The policy is the one that the manager gave the Job.
-func attestationOf(result workerapi.CatalogResult, job store.Job) store.Attestation {
-	if result.SBOMSigner == "" {
-		return store.Attestation{Problem: truncate(failure.Line(result.SBOMProblem), workerapi.MaxSBOMProblemBytes)}
+// originOf returns where the list of packages comes from. The policy is the one that the manager gave the Job, and an uploader is the one of the
+// upload.
+func (i *Ingest) originOf(ctx context.Context, result workerapi.CatalogResult, job store.Job) (store.Origin, error) {
+	problem := truncate(failure.Line(result.SBOMProblem), workerapi.MaxSBOMProblemBytes)
+	switch {
+	case result.UploadedSBOM:
+		uploaded, err := i.uploadedSBOM(ctx, job)
+		return store.Origin{Policy: job.SBOMPolicy, Uploader: uploaded.User, UploadedAt: uploaded.SavedAt, Problem: problem}, err
+	case result.SBOMSigner != "":
+		return store.Origin{Policy: job.SBOMPolicy, Signer: truncate(failure.Line(result.SBOMSigner), workerapi.MaxSBOMSignerBytes)}, nil
+	case store.IsUpload(job.SBOMPolicy):
+		return store.Origin{}, nil // content counts for more than the upload, and nothing is wrong
 	}
-	return store.Attestation{Policy: job.SBOMPolicy, Signer: truncate(failure.Line(result.SBOMSigner), workerapi.MaxSBOMSignerBytes)}
+	return store.Origin{Problem: problem}, nil
 }
 
 // imageVEX returns what the OpenVEX documents of the result amount to. The policy is the one that the manager gave the Job.

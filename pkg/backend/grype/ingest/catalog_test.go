@@ -121,11 +121,11 @@ func TestAttestedSBOM(t *testing.T) {
 		policy string
 		change func(*workerapi.CatalogResult)
 		status int
-		want   store.Attestation
+		want   store.Origin
 	}{
-		"attested":                             {"policy", func(r *workerapi.CatalogResult) { r.SBOMSigner = "somebody" }, http.StatusNoContent, store.Attestation{Policy: "policy", Signer: "somebody"}},
-		"cataloged instead":                    {"policy", func(r *workerapi.CatalogResult) { r.SBOMProblem = "not\nsigned" }, http.StatusNoContent, store.Attestation{Problem: "not signed"}},
-		"attested, and the Job has to catalog": {"", func(r *workerapi.CatalogResult) { r.SBOMSigner = "somebody" }, http.StatusUnprocessableEntity, store.Attestation{}},
+		"attested":                             {"policy", func(r *workerapi.CatalogResult) { r.SBOMSigner = "somebody" }, http.StatusNoContent, store.Origin{Policy: "policy", Signer: "somebody"}},
+		"cataloged instead":                    {"policy", func(r *workerapi.CatalogResult) { r.SBOMProblem = "not\nsigned" }, http.StatusNoContent, store.Origin{Problem: "not signed"}},
+		"attested, and the Job has to catalog": {"", func(r *workerapi.CatalogResult) { r.SBOMSigner = "somebody" }, http.StatusUnprocessableEntity, store.Origin{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newIngestAPI(t, Limits{})
@@ -139,7 +139,7 @@ func TestAttestedSBOM(t *testing.T) {
 			}
 			got, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster)
 			a.must(err)
-			if diff := cmp.Diff(tt.want, got.Attestation); diff != "" {
+			if diff := cmp.Diff(tt.want, got.Origin); diff != "" {
 				t.Errorf("attestation (-want +got):\n%s", diff)
 			}
 		})

@@ -121,6 +121,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 		}))
 	}
 	route(http.MethodPut, workerapi.PathCatalogResult, store.JobCatalog, i.putResult)
+	route(http.MethodGet, workerapi.PathUploadedSBOM, store.JobCatalog, i.getUploadedSBOM)
 	route(http.MethodPost, workerapi.PathDatabase, store.JobMatch, i.postDatabase)
 	route(http.MethodPost, workerapi.PathAlive, store.JobMatch, i.postAlive)
 	route(http.MethodPost, workerapi.PathLeases, store.JobMatch, i.postLeases)

@@ -120,18 +120,23 @@ func (i *Ingest) getLeaseInput(w http.ResponseWriter, r *http.Request, job store
 	if err != nil {
 		return err
 	}
+	i.sendArtifact(w, content, size, workerapi.ContentTypeZstd)
+	return nil
+}
+
+// sendArtifact answers with an artifact, and closes it. No body of the request is expected. A client that stops reading is disconnected after
+// artifactTime.
+func (i *Ingest) sendArtifact(w http.ResponseWriter, content io.ReadCloser, size int64, contentType string) {
 	defer content.Close()
-	// No body is expected. A client that stops reading is disconnected after artifactTime.
 	clearBodyDeadline(w)
 	connection := http.NewResponseController(w)
 	_ = connection.SetWriteDeadline(time.Now().Add(artifactTime))
 	defer func() { _ = connection.SetWriteDeadline(time.Time{}) }()
-	w.Header().Set("Content-Type", workerapi.ContentTypeZstd)
+	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	if _, err := io.Copy(w, content); err != nil {
-		i.Log.V(1).Info("A match input was not read to its end", "error", err.Error())
+		i.Log.V(1).Info("An artifact was not read to its end", "contentType", contentType, "error", err.Error())
 	}
-	return nil
 }
 
 // putReport stores a complete report that was made with the current data.
