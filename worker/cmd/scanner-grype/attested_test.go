@@ -68,3 +68,54 @@ func TestCatalogWithAnAttestation(t *testing.T) {
 		})
 	}
 }
+
+// TestCatalogWithVEX checks that attached OpenVEX documents are uploaded with the catalog if they are wanted and accepted.
+func TestCatalogWithVEX(t *testing.T) {
+	const document = `{"@context":"https://openvex.dev/ns/v0.2.0","@id":"doc","statements":[]}`
+	for what, c := range map[string]struct {
+		wanted, otherDigest bool
+		documents           int
+		problem             string
+	}{
+		"accepted":       {wanted: true, documents: 1},
+		"another digest": {wanted: true, otherDigest: true, problem: "it is about sha256:abab"},
+		"not wanted":     {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newPod(t)
+			server := registrytest.NewRegistry(t, nil)
+			image := registrytest.Image(t, fixture.OSRelease("debian", "12"), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"}))
+			reference, digest := server.Push(t, "shop/app:1", image), registrytest.Digest(t, image)
+			about := digest
+			if c.otherDigest {
+				about = "sha256:" + strings.Repeat("ab", 32)
+			}
+			envelope, key := fixture.SignedEnvelope(t, about, "https://openvex.dev/ns/v0.2.0", []byte(document))
+			server.Push(t, "shop/app:"+strings.Replace(digest, ":", "-", 1)+".att", fixture.Attestation(t, envelope))
+			registries, err := json.Marshal([]workerapi.Registry{{
+				Host: server.Host, PlainHTTP: true, VEX: workerapi.VEXSource{Sources: []string{workerapi.VEXFromImage}, Signers: []workerapi.Signer{{PublicKey: key}}},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.environment[workerapi.EnvRegistries] = string(registries)
+			args := []string{"catalog", "--image", reference, "--platform", "linux/amd64"}
+			if c.wanted {
+				args = append(args, "--attached-vex")
+			}
+			if code := run(t.Context(), args, p.process); code != exitDone {
+				t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+			}
+			result := p.server.Results[0]
+			if len(result.VEX) != c.documents || len(p.server.VEX) != c.documents || result.Packages != 1 {
+				t.Fatalf("%d documents with the result %+v, want %d", len(p.server.VEX), result, c.documents)
+			}
+			if c.documents == 1 && (string(p.server.VEX[0]) != document || !strings.HasPrefix(result.VEX[0].Signer, "key sha256:")) {
+				t.Errorf("the document %s by %s", p.server.VEX[0], result.VEX[0].Signer)
+			}
+			if !strings.Contains(result.VEXProblem, c.problem) || (result.VEXProblem == "") != (c.problem == "") {
+				t.Errorf("the result says %q, want %q", result.VEXProblem, c.problem)
+			}
+		})
+	}
+}
