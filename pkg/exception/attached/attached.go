@@ -79,7 +79,7 @@ func Exceptions(documents []Document, img Image) (exceptions []exception.Excepti
 	for i := range claims {
 		for j := range claims[:i] {
 			a, b := &claims[j], &claims[i]
-			if a.document != b.document && a.contradicts(b) && !(refused[a.document] && refused[b.document]) {
+			if a.document != b.document && a.contradicts(b) && (!refused[a.document] || !refused[b.document]) {
 				refused[a.document], refused[b.document] = true, true
 				problems = append(problems, fmt.Sprintf("the documents %s and %s contradict each other about %s: %s and %s at the same time; neither counts",
 					a.Name, b.Name, b.Vulnerabilities[0], a.Status, b.Status))
