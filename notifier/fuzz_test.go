@@ -59,7 +59,9 @@ func FuzzDelivery(f *testing.F) {
 		}
 		if mail := ref.Mail; mail != nil {
 			for _, part := range append(mail.To, mail.From, mail.HostPort()) {
-				if part == "" || strings.ContainsFunc(part, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("<>,;:\"\\", r) && part != mail.HostPort() }) {
+				if part == "" || strings.ContainsFunc(part, func(r rune) bool {
+					return r <= ' ' || r > '~' || strings.ContainsRune("<>,;:\"\\", r) && part != mail.HostPort()
+				}) {
 					t.Errorf("%q is taken, with %q in a command to the mail server", body, part)
 				}
 			}
