@@ -84,7 +84,7 @@ start() {
 kill_program() {
   require_started "$1"
   while is_running "$1"; do
-    on_node kill -KILL "$(cat "$STATE/run/$1.pid")" || true # it may have ended meanwhile
+    on_node kill -KILL "$(cat "$STATE/run/$1.pid")" 2>/dev/null || true # it may have ended meanwhile
     sleep 0.1
   done
 }
