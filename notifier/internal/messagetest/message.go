@@ -12,7 +12,10 @@ import (
 
 // Names of each message.
 const (
-	ID, Namespace, Scanner, Cluster = "5c0ddbf1a5f84a7f9c1de0f3b2a6c7d8", "shop", "default", "blue"
+	ID        = "5c0ddbf1a5f84a7f9c1de0f3b2a6c7d8"
+	Namespace = "shop"
+	Scanner   = "default"
+	Cluster   = "blue"
 )
 
 // kinds are those of messages with a content of their own.
