@@ -349,7 +349,7 @@ func TestLoadRefuses(t *testing.T) {
 		"bytes that are none":           {line(of("receivers"), `[1,"scanner","slack","*"]`+"\n"), ErrDumpDamaged, "column state of table receivers is not bytes"},
 		"a row of no parent":            {line(of("workloads"), orphan), nil, fmt.Sprintf("table workloads, lines %d to ", of("workloads"))},
 		"a finding of no vulnerability": {line(of("findings"), unknown), nil, "table findings"},
-		"a row twice":                   {line(of("jobs")+1, lines[of("jobs")-1]), nil, fmt.Sprintf("table jobs, lines %d to %d of the dump", of("jobs"), of("jobs")+1)},
+		"a row twice":                   {line(of("jobs")+1, lines[of("jobs")-1]), nil, fmt.Sprintf("table jobs, lines %d to %d of the dump", of("jobs"), of("jobs")+2)},
 	}
 	eachDatabase(t, func(t *testing.T, to fixture) {
 		empty := dumpOf(t, to.Store)
