@@ -23,7 +23,7 @@ func FuzzAlerts(f *testing.F) {
 	}
 	f.Add("openssl", "javascript:alert(1)//https://example.com/", uint8(0))
 	f.Add("openssl", "https://user:password@example.com/", uint8(0))
-	names := []string{"alertname", "image", "namespace", "package", "scanner", "severity", "vulnerability", "workload"}
+	names := []string{"alertname", "image", "namespace", "package", "scanner", "cluster", "severity", "vulnerability", "workload"}
 	f.Fuzz(func(t *testing.T, text, address string, more uint8) {
 		alert := announce.Alert{
 			Namespace: messagetest.Namespace, Workload: text, Image: text, Vulnerability: text, Package: text, Version: text, FixedIn: text, URL: address,
