@@ -44,8 +44,10 @@ type Document struct {
 
 // Image is what the documents are attached to.
 type Image struct {
-	// Digests are that of the platform's manifest and that by which the image was requested.
+	// Digests are that of the platform's manifest, first, and that by which the image was requested.
 	Digests []string
+	// Architecture is that of the platform, such as amd64.
+	Architecture string
 	// Repository is the one in which the documents were found. It has no tag.
 	Repository string
 }
@@ -277,15 +279,32 @@ func (img Image) is(component *vex.Component) bool {
 	if err != nil {
 		return false
 	}
+	if version == img.Digests[0] {
+		return true
+	}
+	qualifiers := purl.Qualifiers.Map()
+	if arch := qualifiers["arch"]; arch != "" && goArch(arch) != img.Architecture {
+		return false // an index and a repository have images for several
+	}
 	if strings.HasPrefix(version, "sha256:") {
 		return slices.Contains(img.Digests, version)
 	}
-	qualifiers := purl.Qualifiers.Map()
 	repository := strings.TrimSuffix(qualifiers["repository_url"], "/")
 	if version != "" || qualifiers["tag"] != "" {
 		return false
 	}
 	return repository == img.Repository || repository+"/"+purl.Name == img.Repository
+}
+
+// goArch returns the name of an architecture in manifests, for its name in Linux.
+func goArch(arch string) string {
+	switch arch {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	}
+	return arch
 }
 
 // selectPackages limits the statement to packages. Without subcomponents it is about the whole image.

@@ -16,7 +16,7 @@ const (
 	other  = "sha256:3333333333333333333333333333333333333333333333333333333333333333"
 )
 
-var web = Image{Digests: []string{digest, index}, Repository: "registry.example.com/shop/web"}
+var web = Image{Digests: []string{digest, index}, Architecture: "amd64", Repository: "registry.example.com/shop/web"}
 
 // openVEX returns a document with an ID and statements, of January 2026.
 func openVEX(id string, statements ...string) []byte {
@@ -81,6 +81,9 @@ func TestExceptions(t *testing.T) {
 		"a package":                           {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " deb openssl 3.0.11-1"}, ""},
 		"another digest":                      {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+other+`"}`))}, nil, "makes no statement about this image"},
 		"another repository":                  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/blog/web"}`))}, nil, "makes no statement about this image"},
+		"another architecture of the index":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+index+`?arch=arm64"}`))}, nil, "makes no statement about this image"},
+		"a repository, other architecture":    {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?arch=arm64&repository_url=registry.example.com/shop/web"}`))}, nil, "makes no statement about this image"},
+		"an architecture as Linux names it":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+index+`?arch=x86_64"}`))}, []string{whole}, ""},
 		"a tag, which moves":                  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/shop/web&tag=1"}`))}, nil, "makes no statement about this image"},
 		"a package as product":                {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl"}`))}, nil, "makes no statement about this image"},
 		"affected":                            {[]string{about(affected)}, nil, ""},

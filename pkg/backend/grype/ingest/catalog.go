@@ -333,7 +333,7 @@ func (b *parsedResult) imageVEX(job store.Job, platformDigest string) (store.Ima
 		}
 		documents[n] = attached.Document{Content: content, Signer: truncate(failure.Line(b.result.VEX[n].Signer), workerapi.MaxSBOMSignerBytes)}
 	}
-	about := attached.Image{Digests: []string{platformDigest, job.Key.Digest}}
+	about := attached.Image{Digests: []string{platformDigest, job.Key.Digest}, Architecture: job.Key.Platform.Architecture}
 	if ref, err := image.ParseReference(b.result.Image); err == nil {
 		about.Repository = ref.Repository
 	}
