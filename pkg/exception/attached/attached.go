@@ -10,6 +10,7 @@
 package attached
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -65,6 +66,10 @@ type claim struct {
 // Exceptions returns the exceptions of an image's documents, without Manifest and Images. problems are why documents or statements do not count,
 // each in one line. The result does not depend on the order of the documents.
 func Exceptions(documents []Document, img Image) (exceptions []exception.Exception, problems []string) {
+	documents = slices.Clone(documents)
+	slices.SortFunc(documents, func(a, b Document) int {
+		return cmp.Or(bytes.Compare(a.Content, b.Content), strings.Compare(a.Signer, b.Signer))
+	})
 	var claims []claim
 	refused := map[int]bool{}
 	statements := 0

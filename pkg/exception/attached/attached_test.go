@@ -158,3 +158,20 @@ func TestSeveralDocuments(t *testing.T) {
 		})
 	}
 }
+
+// TestOrderOfDocuments: which documents are within the bounds does not depend on the order in which a registry lists them.
+func TestOrderOfDocuments(t *testing.T) {
+	many := func(id string) Document {
+		var statements []string
+		for i := range workerapi.MaxVEXStatements/2 + 1 {
+			statements = append(statements, fmt.Sprintf(`{"vulnerability": {"name": "%s-%d"}, %s}`, id, i, fixed))
+		}
+		return Document{openVEX(id, statements...), "jane"}
+	}
+	one, two := many("one"), many("two")
+	exceptions, problems := Exceptions([]Document{one, two}, web)
+	again, problemsAgain := Exceptions([]Document{two, one}, web)
+	if diff := cmp.Diff(exceptions, again) + cmp.Diff(problems, problemsAgain); diff != "" || len(exceptions) != workerapi.MaxVEXStatements/2+1 || len(problems) != 1 {
+		t.Errorf("%d exceptions, the problems %q, and in another order (-first +other):\n%s", len(exceptions), problems, diff)
+	}
+}
