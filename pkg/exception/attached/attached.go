@@ -77,7 +77,6 @@ func Exceptions(documents []Document, img Image) (exceptions []exception.Excepti
 		own, skipped, err := read(document, img, i, workerapi.MaxVEXStatements-statements)
 		if err != nil {
 			problems = append(problems, err.Error())
-			continue
 		}
 		problems = append(problems, skipped...)
 		statements += len(own)
@@ -93,7 +92,7 @@ func Exceptions(documents []Document, img Image) (exceptions []exception.Excepti
 			}
 		}
 	}
-	claims = slices.DeleteFunc(claims, func(c claim) bool { return refused[c.document] })
+	claims = slices.DeleteFunc(claims, func(c claim) bool { return refused[c.document] && c.suppresses() })
 	for i := range claims {
 		c := &claims[i]
 		if c.suppresses() && !slices.ContainsFunc(claims, func(other claim) bool {
@@ -137,7 +136,7 @@ func (c *claim) overlaps(other *claim) bool {
 }
 
 // read returns the statements of a document that are about the image. skipped is why statements about the image are not among them. An error
-// names the document.
+// names the document. The statements beside it suppress nothing: they only end those of other documents.
 func read(document Document, img Image, number, room int) (claims []claim, skipped []string, err error) {
 	parsed, err := vex.Parse(document.Content)
 	name := fmt.Sprintf("the document signed by %s", document.Signer)
@@ -156,10 +155,10 @@ func read(document Document, img Image, number, room int) (claims []claim, skipp
 		return nil, nil, fmt.Errorf("%s has %d statements; at most %d of all documents of an image are read", name, len(parsed.Statements), workerapi.MaxVEXStatements)
 	}
 	for i := range parsed.Statements {
-		c, reason, err := claimOf(parsed, &parsed.Statements[i], img)
+		c, reason, invalid := claimOf(parsed, &parsed.Statements[i], img)
 		switch {
-		case err != nil:
-			return nil, nil, fmt.Errorf("%s does not count: statement %d: %w", name, i+1, err)
+		case invalid != nil && err == nil:
+			err = fmt.Errorf("%s does not count: statement %d: %w", name, i+1, invalid)
 		case reason != "":
 			skipped = append(skipped, fmt.Sprintf("statement %d of %s does not count: %s", i+1, name, reason))
 		case c != nil:
@@ -167,10 +166,13 @@ func read(document Document, img Image, number, room int) (claims []claim, skipp
 			claims = append(claims, *c)
 		}
 	}
+	if err != nil {
+		return harmful(claims), nil, err
+	}
 	for i := range claims {
 		for j := range claims[:i] {
 			if claims[j].contradicts(&claims[i]) {
-				return nil, nil, fmt.Errorf("%s contradicts itself about %s: %s and %s at the same time; none of its statements counts",
+				return harmful(claims), nil, fmt.Errorf("%s contradicts itself about %s: %s and %s at the same time; none of its statements counts",
 					name, claims[i].Vulnerabilities[0], describe(&claims[j]), describe(&claims[i]))
 			}
 		}
@@ -179,6 +181,16 @@ func read(document Document, img Image, number, room int) (claims []claim, skipp
 		skipped = append(skipped, name+" makes no statement about this image")
 	}
 	return claims, skipped, nil
+}
+
+// harmful returns the statements that suppress nothing.
+func harmful(claims []claim) (kept []claim) {
+	for i := range claims {
+		if !claims[i].suppresses() {
+			kept = append(kept, claims[i])
+		}
+	}
+	return kept
 }
 
 func describe(c *claim) string { return strings.TrimSuffix(c.Status+" "+c.Justification, " ") }

@@ -131,21 +131,28 @@ func aliases(n int) string {
 	return all.String()
 }
 
-// TestSeveralDocuments: the latest statement counts, whichever document has it. Documents that contradict each other do not count.
+// TestSeveralDocuments: the latest statement counts, whichever document has it. Documents that contradict each other do not count,
+// but a statement that the image is affected ends earlier ones anyway.
 func TestSeveralDocuments(t *testing.T) {
 	harmless, harmful := openVEX("one", about(notAffected)), openVEX("two", about(affected))
-	third := openVEX("three", strings.NewReplacer("CVE-1", "CVE-3", "GHSA-a", "GHSA-c").Replace(about(fixed)))
+	other := func(status string) string {
+		return strings.NewReplacer("CVE-1", "CVE-3", "GHSA-a", "GHSA-c").Replace(about(status))
+	}
+	third := openVEX("three", other(fixed))
 	for name, tt := range map[string]struct {
 		documents [][]byte
 		want      []string
 		problem   string
 	}{
-		"other vulnerabilities":   {[][]byte{harmless, third}, []string{"not_affected CVE-1,GHSA-a", "fixed CVE-3,GHSA-c"}, ""},
-		"a later one":             {[][]byte{harmless, third, openVEX("two", about(affected, later))}, []string{"fixed CVE-3,GHSA-c"}, ""},
-		"a contradiction":         {[][]byte{harmless, third, harmful}, []string{"fixed CVE-3,GHSA-c"}, "contradict each other about CVE-1"},
-		"one that cannot be read": {[][]byte{harmless, []byte(`{"statements": 1}`)}, []string{"not_affected CVE-1,GHSA-a"}, "signed by jane is no OpenVEX"},
-		"another format":          {[][]byte{harmless, []byte(`{"bomFormat": "CycloneDX"}`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
-		"no JSON":                 {[][]byte{harmless, []byte(`<vex/>`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
+		"other vulnerabilities":                {[][]byte{harmless, third}, []string{"not_affected CVE-1,GHSA-a", "fixed CVE-3,GHSA-c"}, ""},
+		"a later one":                          {[][]byte{harmless, third, openVEX("two", about(affected, later))}, []string{"fixed CVE-3,GHSA-c"}, ""},
+		"a contradiction":                      {[][]byte{harmless, third, harmful}, []string{"fixed CVE-3,GHSA-c"}, "contradict each other about CVE-1"},
+		"a later one that contradicts itself":  {[][]byte{harmless, openVEX("two", about(affected, later), other(fixed), other(affected))}, nil, "two contradicts itself about CVE-3"},
+		"a later one that contradicts another": {[][]byte{harmless, openVEX("two", about(affected, later), other(fixed)), openVEX("four", other(affected))}, nil, "contradict each other about CVE-3"},
+		"a later one that is not valid":        {[][]byte{harmless, openVEX("two", other(`"status": "harmless"`), about(affected, later))}, nil, "two does not count"},
+		"one that cannot be read":              {[][]byte{harmless, []byte(`{"statements": 1}`)}, []string{"not_affected CVE-1,GHSA-a"}, "signed by jane is no OpenVEX"},
+		"another format":                       {[][]byte{harmless, []byte(`{"bomFormat": "CycloneDX"}`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
+		"no JSON":                              {[][]byte{harmless, []byte(`<vex/>`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, problem := described(tt.documents...)
