@@ -320,9 +320,10 @@ func (i *Ingest) originOf(ctx context.Context, result workerapi.CatalogResult, j
 	return store.Origin{Problem: problem}, nil
 }
 
-// imageVEX returns what the OpenVEX documents of the result amount to. The policy is the one that the manager gave the Job.
+// imageVEX returns what the OpenVEX documents of the result amount to. The policy is the one that the manager gave the Job. With an uploaded SBOM, the
+// Job could not read the image's documents: those of an earlier Job stay.
 func (b *parsedResult) imageVEX(job store.Job, platformDigest string) (store.ImageVEX, error) {
-	if job.VEXPolicy == "" {
+	if job.VEXPolicy == "" || b.result.UploadedSBOM {
 		return store.ImageVEX{}, nil
 	}
 	documents := make([]attached.Document, len(b.vex))

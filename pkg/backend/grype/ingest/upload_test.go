@@ -88,3 +88,29 @@ func TestContentBesideAnUpload(t *testing.T) {
 		t.Errorf("the origin is %+v, want content", got.Origin)
 	}
 }
+
+// TestStatementsBesideAnUpload: a Job that used an upload has read no OpenVEX documents, so those that an earlier Job has read stay.
+func TestStatementsBesideAnUpload(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	read := func(name, policy string, change func(*catalogUpload)) {
+		t.Helper()
+		a.must(a.store.SaveJob(t.Context(), store.Job{
+			Namespace: "shop", Name: name, UID: name, Purpose: store.JobCatalog, Key: web, Scope: "shop", CreatedAt: noon, Worker: workerImage,
+			SBOMPolicy: policy, VEXPolicy: "vex",
+		}))
+		w := a.worker("shop", "pod-of-"+name, name)
+		w.want(w.uploadResult(newCatalogUpload(t, change)), http.StatusNoContent, "")
+	}
+	of := store.Subject{PlatformDigest: webPlatform, Scope: "shop", Engine: "grype"}
+	read("pulled", "", func(p *catalogUpload) {
+		p.vex = [][]byte{[]byte(`{"@context": "https://openvex.dev/ns/v0.2.0", "@id": "doc", "author": "jane", "timestamp": "2026-01-01T00:00:00Z",
+			"statements": [{"vulnerability": {"name": "CVE-1"}, "status": "fixed"}]}`)}
+	})
+	a.must(a.store.DeleteCatalogIn(t.Context(), of))
+	read("uploaded", a.upload("shop", "SBOM").Policy, func(p *catalogUpload) { p.result.UploadedSBOM = true })
+	got, err := a.store.VEXSummary(t.Context(), of, "vex")
+	a.must(err)
+	if got != (store.VEXSummary{Statements: 1}) {
+		t.Errorf("the statements are %+v, want the one that was read", got)
+	}
+}
