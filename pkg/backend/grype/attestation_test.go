@@ -29,9 +29,12 @@ func TestWhichJobsAcceptUploads(t *testing.T) {
 		"a catalog of the upload":    {&store.Origin{Policy: "upload:2"}, true},
 		"a catalog of a former one":  {&store.Origin{Policy: "upload:1"}, false},
 		"what a former signer signs": {&store.Origin{Policy: "former"}, false},
+		"what others sign":           {&store.Origin{Policy: trusting("a").Policy()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newEngine(t)
+			e := newEngine(t, func(o *Options) {
+				o.Config.Registries = []config.Registry{{Host: "a.example.com", SBOM: trusting("a")}}
+			})
 			web := private("web", "regcred")
 			before := web
 			web.SBOMPolicy = "upload:2"

@@ -72,7 +72,8 @@ type catalogState struct {
 // readCatalogState reads the Jobs before the catalog: a Job that ends in between has saved its catalog.
 //
 // If an attested SBOM counts for an image of another registry and not for this one, the image is cataloged. Otherwise two registries that
-// trust different signers would replace each other's SBOM of the same digest forever.
+// trust different signers would replace each other's SBOM of the same digest forever. An uploaded SBOM replaces it, since all Scanners of its
+// namespace have its policy then.
 func (b *Backend) readCatalogState(ctx context.Context, img backend.Image) (state catalogState, err error) {
 	key, scope := img.Key, img.Scope
 	if state.live, err = b.Store.LiveJobs(ctx); err != nil {
@@ -94,7 +95,7 @@ func (b *Backend) readCatalogState(ctx context.Context, img backend.Image) (stat
 		state.sbomPolicy, err = img.SBOMPolicy, nil
 	case err == nil && catalog.CountsWith(img.SBOMPolicy):
 		state.progress = &backend.Progress{Done: true}
-	case err == nil && !b.Config.HasSBOMPolicy(catalog.Origin.Policy):
+	case err == nil && (store.IsUpload(img.SBOMPolicy) || !b.Config.HasSBOMPolicy(catalog.Origin.Policy)):
 		state.sbomPolicy = img.SBOMPolicy
 	}
 	return state, err
