@@ -58,7 +58,8 @@ const (
 	selectUploadedByKey = selectUploaded + `u.namespace = ? AND u.digest = ? AND u.platform = ?`
 	selectUploadedOf    = selectUploaded + `u.namespace = ? AND u.digest = ? AND u.platform IN ('', ?) ORDER BY u.platform LIMIT 1`
 
-	saveUploaded = `
+	selectOtherUploads = `SELECT id_array(manifest_id) FROM uploaded_sboms WHERE namespace = ? AND digest = ? AND platform = ? AND manifest_id <> ?`
+	saveUploaded       = `
 		INSERT INTO uploaded_sboms (manifest_id, namespace, digest, platform, platform_digest, policy, saved_at, saved_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (manifest_id) DO UPDATE SET policy = excluded.policy, saved_at = excluded.saved_at, saved_by = excluded.saved_by`
 )
@@ -124,6 +125,14 @@ func (s *Store) replaceUploaded(ctx context.Context, tx *session, u UploadedSBOM
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?, last_used = ? WHERE id = ?`, u.Namespace, millis{now}, manifest); err != nil {
+		return err
+	}
+	// An index can lead to several manifests of a platform, if it has artifacts before the image.
+	var others string
+	if err := tx.QueryRowContext(ctx, selectOtherUploads, append(u.args(), manifest)...).Scan(&others); err != nil {
+		return err
+	}
+	if err := deleteManifests(ctx, tx, others); err != nil {
 		return err
 	}
 	if _, err := content.Seek(0, io.SeekStart); err != nil {

@@ -111,6 +111,7 @@ var contract = []contractTest{
 	{name: "ExternalReportsAreWhole", run: suite.testExternalReportsAreWhole},
 	{name: "SweepExternalReports", run: suite.testSweepExternalReports},
 	{name: "UploadedSBOMs", run: suite.testUploadedSBOMs},
+	{name: "UploadedSBOMsOfAnotherManifest", run: suite.testUploadedSBOMsOfAnotherManifest},
 	{name: "UploadedSBOMsHaveABudget", run: suite.testUploadedSBOMsHaveABudget},
 	{name: "SweepUploadedSBOMs", run: suite.testSweepUploadedSBOMs},
 	{name: "CatalogsOfUploadedSBOMs", run: suite.testCatalogsOfUploadedSBOMs},

@@ -116,6 +116,23 @@ func (on suite) testUploadedSBOMs(t *testing.T) {
 	}
 }
 
+// testUploadedSBOMsOfAnotherManifest: an upload for another manifest of the same platform replaces the former one.
+func (on suite) testUploadedSBOMsOfAnotherManifest(t *testing.T) {
+	f := on.newStore(t)
+	f.upload(t, uploadOf("shop", "linux/amd64", "1"), "first", 0)
+	moved := uploadOf("shop", "linux/amd64", "moved")
+	moved.PlatformDigest = digest("another manifest")
+	if saved := f.upload(t, moved, "moved", 0); saved.First || saved.PlatformDigest != moved.PlatformDigest {
+		t.Errorf("an upload for another manifest of the platform is %+v", saved)
+	}
+	if u, content := f.uploaded(t, "shop", "linux/amd64"); content != "moved" || u.PlatformDigest != moved.PlatformDigest {
+		t.Errorf("the content %q of %+v", content, u)
+	}
+	if bytes := got[int64](t)(f.StoredBytes(t.Context(), "shop")); bytes != int64(len("moved")) {
+		t.Errorf("%d bytes are stored, want those of the latest upload", bytes)
+	}
+}
+
 // testUploadedSBOMsHaveABudget: an upload that does not fit leaves the former one as it is.
 func (on suite) testUploadedSBOMsHaveABudget(t *testing.T) {
 	f := on.newStore(t)
