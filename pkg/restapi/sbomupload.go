@@ -34,6 +34,9 @@ const (
 	partSBOM     = "sbom"
 )
 
+// maxPlatformBytes bounds the platform that an index names: the store keeps it beside the SBOM.
+const maxPlatformBytes = 64
+
 // PutUploadedSBOM implements restv1.ServerInterface.
 func (h handlers) PutUploadedSBOM(w http.ResponseWriter, r *http.Request, namespace, digest string, params restv1.PutUploadedSBOMParams) {
 	saved, err := h.api.putUpload(w, r, store.UploadedSBOM{Namespace: namespace, Digest: digest}, string(ptr.Deref(params.ContentEncoding, "")))
@@ -297,7 +300,9 @@ func verifiedPlatform(digest string, documents [][]byte) (platform, platformDige
 		}
 		// The runtime of a node decides about variants.
 		node = v1.Platform{OS: named.OS, Architecture: named.Architecture}
-		platform = node.String()
+		if platform = node.String(); len(platform) > maxPlatformBytes {
+			return "", "", partProblem(restv1.ReasonInvalidManifest, partManifest, "the index names the platform %.40q, which has more than %d bytes", platform, maxPlatformBytes)
+		}
 	}
 	found, err := imagedocument.Verify(root, node, documents)
 	if err != nil {

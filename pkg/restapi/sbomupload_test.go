@@ -211,6 +211,7 @@ func TestUploadedSBOMsThatAreRefused(t *testing.T) {
 	manifest, other, foreign := manifestOf("amd64"), manifestOf("arm"), manifestOf("of another image")
 	index := indexOf(map[string]string{"linux/amd64": manifest, "linux/arm/v7": other})
 	unnamed := fmt.Sprintf(`{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":1}]}`, sumOf(manifest))
+	named := strings.Replace(index, `"os":"linux"`, `"os":"`+strings.Repeat("x", 300)+`"`, 1)
 	of := func(sbom string) []part { return uploadParts(sbom, manifest) }
 	typed := func(contentType, sbom string) []part {
 		return []part{{partManifest, "", manifest}, {partSBOM, contentType, sbom}}
@@ -227,6 +228,7 @@ func TestUploadedSBOMsThatAreRefused(t *testing.T) {
 		"an index alone":                  {sumOf(index), uploadParts(uploadedText, index), 422, restv1.ReasonInvalidManifest, partManifest},
 		"a manifest too many":             {sumOf(manifest), uploadParts(uploadedText, manifest, other), 422, restv1.ReasonInvalidManifest, partManifest},
 		"an index without platforms":      {sumOf(unnamed), uploadParts(uploadedText, unnamed, manifest), 422, restv1.ReasonInvalidManifest, partManifest},
+		"a platform without end":          {sumOf(named), uploadParts(uploadedText, named, manifest), 422, restv1.ReasonInvalidManifest, partManifest},
 		"a manifest that is no JSON":      {sumOf("no"), uploadParts(uploadedText, "no"), 422, restv1.ReasonInvalidManifest, partManifest},
 		"no manifest":                     {sumOf(manifest), uploadParts(uploadedText), 400, restv1.ReasonInvalidParameter, partManifest},
 		"no SBOM":                         {sumOf(manifest), []part{{partManifest, "", manifest}}, 400, restv1.ReasonInvalidParameter, partSBOM},
