@@ -41,7 +41,8 @@ func (j *catalogJob) uploadedSBOM(ctx context.Context, log *slog.Logger, cause e
 		return imageSBOM{}, fmt.Errorf("%w; the SBOM that was uploaded for the image cannot be used: %s", cause, failure.Line(err.Error()))
 	}
 	uploaded.image, uploaded.platform = j.images[0], j.platform.String()
-	uploaded.problem = text.Truncate(failure.Line(reason+": "+cause.Error()), workerapi.MaxSBOMProblemBytes)
+	described := failure.Describe(cause, workerapi.ReasonCatalogFailed)
+	uploaded.problem = text.Truncate(described.Reason+": "+described.Message, workerapi.MaxSBOMProblemBytes)
 	log.Warn("the image cannot be cataloged, using the uploaded SBOM", "reason", uploaded.problem, "packages", uploaded.Artifacts.Packages.PackageCount())
 	return uploaded, nil
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -102,6 +104,27 @@ func TestCatalogWithAnUpload(t *testing.T) {
 				t.Errorf("the result has %d documents, want the manifest", len(p.server.Manifests))
 			}
 		})
+	}
+}
+
+// TestReasonOfAnUpload checks that a failure without a reason of its own has that of the command, too.
+func TestReasonOfAnUpload(t *testing.T) {
+	p := newPod(t)
+	p.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == workerapi.PathUploadedSBOM {
+			_, _ = io.WriteString(w, uploadedBody(t, cyclonedx, []byte("{}")))
+			return true
+		}
+		return false
+	}
+	log := slog.New(slog.DiscardHandler)
+	job, err := p.parseCatalog([]string{"--image", "registry.example.com/app", "--platform", "linux/amd64"}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uploaded, err := job.uploadedSBOM(t.Context(), log, errors.New("unknown layout"))
+	if want := workerapi.ReasonCatalogFailed + ": unknown layout"; err != nil || uploaded.problem != want {
+		t.Errorf("the problem is %q (%v), want %q", uploaded.problem, err, want)
 	}
 }
 
