@@ -25,11 +25,14 @@ const uploadURL = "https://github.com/scanner-operator/scanner-operator/blob/mai
 // maxUploadedHeader bounds the line of JSON before the documents, in bytes.
 const maxUploadedHeader = 64 << 10
 
+// mayPass are the reasons of failures that may pass.
+var mayPass = []string{workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonScratchFull}
+
 // uploadedSBOM returns the uploaded SBOM of an image that cannot be cataloged. cause is why. It returns cause if the content may be there soon: a
-// catalog of content is better than what somebody says about it.
+// catalog of content is better than what somebody says about it, and an outage must not let the upload of an image count that the cluster can read.
 func (j *catalogJob) uploadedSBOM(ctx context.Context, log *slog.Logger, cause error) (imageSBOM, error) {
 	reason := reasonOf(cause)
-	if ctx.Err() != nil || slices.Contains([]string{workerapi.ReasonRegistryThrottled, workerapi.ReasonScratchFull}, reason) {
+	if ctx.Err() != nil || slices.Contains(mayPass, reason) {
 		return imageSBOM{}, cause
 	}
 	var uploaded imageSBOM

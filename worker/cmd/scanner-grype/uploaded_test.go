@@ -11,6 +11,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -125,6 +126,28 @@ func TestReasonOfAnUpload(t *testing.T) {
 	uploaded, err := job.uploadedSBOM(t.Context(), log, errors.New("unknown layout"))
 	if want := workerapi.ReasonCatalogFailed + ": unknown layout"; err != nil || uploaded.problem != want {
 		t.Errorf("the problem is %q (%v), want %q", uploaded.problem, err, want)
+	}
+}
+
+// TestFailuresThatMayPass checks that an upload does not count while the image's content may be there soon.
+func TestFailuresThatMayPass(t *testing.T) {
+	p := newPod(t)
+	p.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == workerapi.PathUploadedSBOM {
+			t.Error("the upload was read")
+		}
+		return false
+	}
+	log := slog.New(slog.DiscardHandler)
+	job, err := p.parseCatalog([]string{"--image", "registry.example.com/app", "--platform", "linux/amd64"}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonScratchFull} {
+		cause := failure.New(reason, errors.New("try again"))
+		if _, err := job.uploadedSBOM(t.Context(), log, cause); !errors.Is(err, cause) {
+			t.Errorf("%s becomes %v, want the failure itself", reason, err)
+		}
 	}
 }
 
