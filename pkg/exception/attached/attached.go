@@ -23,6 +23,7 @@ import (
 	"github.com/package-url/packageurl-go"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
@@ -146,7 +147,7 @@ func read(document Document, img Image, number, room int) (claims []claim, skipp
 	case !strings.HasPrefix(parsed.Context, vex.Context):
 		return nil, nil, fmt.Errorf("%s has the context %.80q and is no OpenVEX", name, parsed.Context)
 	}
-	id := text.Truncate(cmp.Or(parsed.ID, "without an @id"), maxIDBytes)
+	id := text.Truncate(cmp.Or(failure.Line(parsed.ID), "without an @id"), maxIDBytes)
 	name = "the document " + id
 	switch {
 	case len(parsed.Statements) == 0:
@@ -202,7 +203,7 @@ func claimOf(document *vex.VEX, statement *vex.Statement, img Image) (c *claim, 
 		return nil, "", err
 	}
 	c = &claim{Exception: exception.Exception{
-		Status: string(statement.Status), Justification: string(statement.Justification), Reason: text.Truncate(reasonOf(document, statement), maxReasonBytes),
+		Status: string(statement.Status), Justification: string(statement.Justification), Reason: text.Truncate(failure.Line(reasonOf(document, statement)), maxReasonBytes),
 	}}
 	if c.Vulnerabilities, err = namesOf(&statement.Vulnerability); err != nil {
 		return nil, "", err
