@@ -51,11 +51,9 @@ func Read(ctx context.Context, s Store, engine backend.Backend, img backend.Imag
 		subject.PlatformDigest = r.Catalog.PlatformDigest
 	}
 	if r.Catalog != nil && img.VEXPolicy != "" {
-		summary, err := s.VEXSummary(ctx, subject, img.VEXPolicy)
-		if err != nil {
+		if r.VEX, err = readVEX(ctx, s, subject, img.VEXPolicy); err != nil {
 			return r, err
 		}
-		r.VEX = &summary
 	}
 	if r.Report, err = optional(s.Summary(ctx, subject, e)); err != nil {
 		return r, err
@@ -70,6 +68,15 @@ func Read(ctx context.Context, s Store, engine backend.Backend, img backend.Imag
 		r.MatchFailure, err = optional(s.MatchFailure(ctx, subject))
 	}
 	return r, err
+}
+
+// readVEX returns what the attached OpenVEX documents amount to by a policy.
+func readVEX(ctx context.Context, s Store, subject store.Subject, policy string) (*store.VEXSummary, error) {
+	summary, err := optional(s.VEXSummary(ctx, subject, policy))
+	if summary == nil && err == nil {
+		summary = &store.VEXSummary{Problem: "no documents were read since their signers were configured. Scan the image again"}
+	}
+	return summary, err
 }
 
 // isCurrent reports whether the report was made with the data in use.

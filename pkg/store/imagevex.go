@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -179,13 +178,11 @@ func (s *Store) statementsOf(ctx context.Context, q query, of manifestStatements
 	return all, nil
 }
 
-// VEXSummary returns how many statements count about an image by a policy, and why others do not. It is zero if no documents were read by that policy.
+// VEXSummary returns how many statements count about an image by a policy, and why others do not. It returns ErrNotFound if no documents were read by
+// that policy.
 func (s *Store) VEXSummary(ctx context.Context, subject Subject, policy string) (summary VEXSummary, err error) {
 	err = s.queryRow(ctx, "look up statements about "+subject.PlatformDigest, `SELECT v.amount, v.problem FROM manifests m
 		JOIN image_statements v ON v.manifest_id = m.id
 		WHERE m.platform_digest = ? AND m.scope = ? AND v.policy = ?`, subject.PlatformDigest, subject.Scope, policy).Scan(&summary.Statements, &summary.Problem)
-	if errors.Is(err, ErrNotFound) {
-		err = nil
-	}
 	return summary, err
 }
