@@ -130,7 +130,7 @@ type API struct {
 	// downloads bounds responses that last as long as their reader takes: SBOMs and documents. exports bounds lists, each of which also keeps a
 	// connection to the store and its snapshot.
 	downloads, exports *downloadSlots
-	// writes bounds requests that write. saving bounds the reports among them that are in memory.
+	// writes bounds requests that write. saving bounds the reports and manifests among them that are in memory.
 	writes *writeSlots
 	saving semaphore
 	// eventReviews bounds the access reviews for streams of events.

@@ -83,6 +83,10 @@ func (a *API) putUpload(w http.ResponseWriter, r *http.Request, u store.Uploaded
 		return saved, err
 	}
 	defer body.close()
+	if err := a.saving.acquire(ctx); err != nil { // the manifests are in memory
+		return saved, err
+	}
+	defer a.saving.release()
 	upload, err := readUpload(multipart.NewReader(body.text(), parameters["boundary"]))
 	if err != nil {
 		return saved, err

@@ -16,7 +16,7 @@ import (
 const (
 	// maxWriters is the number of concurrent requests, each of which may still be receiving its body.
 	maxWriters = 16
-	// maxSaving is the number of reports that are in memory at the same time.
+	// maxSaving is the number of reports, and of uploaded SBOMs' manifests, that are in memory at the same time.
 	maxSaving       = 2
 	writesPerMinute = 60
 	// maxWriteRates is the number of tenants whose rates are remembered.
