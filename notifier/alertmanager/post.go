@@ -129,15 +129,13 @@ func description(a announce.Alert) string {
 	return text
 }
 
-// link returns an address if it is one of https: others are no links, but commands.
+// link returns an address if it may be a link.
 func link(address string) string {
-	if strings.HasPrefix(address, "https://") && !strings.ContainsAny(address, " \"<>\\`") && !strings.ContainsFunc(address, isNotPrintable) {
+	if receiver.IsLink(address) {
 		return address
 	}
 	return ""
 }
-
-func isNotPrintable(r rune) bool { return r <= ' ' || r > '~' }
 
 // adviceFor tells the user what to do about a status.
 func adviceFor(status int) string {

@@ -10,7 +10,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
 )
@@ -41,4 +43,16 @@ func (a Address) Key() string {
 // Secrets returns the texts that must not be shown.
 func (a Address) Secrets() []string {
 	return append([]string{a.Target.URL(), a.Token}, slices.Sorted(maps.Values(a.Headers))...)
+}
+
+// IsLink reports whether messages may have an address of somebody else's as a link: an https URL with a host, without credentials, and without
+// characters that end a link early somewhere.
+func IsLink(address string) bool {
+	for _, r := range address {
+		if r <= ' ' || r > '~' || strings.ContainsRune("<>|\"`\\", r) {
+			return false
+		}
+	}
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
 }

@@ -2,12 +2,12 @@ package slack
 
 import (
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
@@ -123,18 +123,9 @@ func since(t time.Time) string {
 	return " since " + date(t)
 }
 
-// linkable reports whether an address is a short https URL without characters that would end a link early.
+// linkable reports whether an address may be a link, and is short enough for one.
 func linkable(address string) bool {
-	if len(escape(address)) > maxLink {
-		return false
-	}
-	for _, r := range address {
-		if r <= ' ' || r > '~' || strings.ContainsRune("<>|\"`\\", r) {
-			return false
-		}
-	}
-	u, err := url.Parse(address)
-	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
+	return len(escape(address)) <= maxLink && receiver.IsLink(address)
 }
 
 // noBreak is a space at which no line ends, so that a count stays with its word.
