@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -165,8 +167,11 @@ func TestEndsWithItsProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		var dir, dsn string
-		if _, err := fmt.Fscanln(output, &dir, &dsn); err != nil {
-			t.Fatal(err)
+		printed := bufio.NewReader(output)
+		line, _ := printed.ReadString('\n')
+		if _, err := fmt.Sscanln(line, &dir, &dsn); err != nil {
+			rest, _ := io.ReadAll(printed)
+			t.Fatalf("the process with the server prints %q: %v", line+string(rest), err)
 		}
 		if err := execute(k, dsn, `SELECT 1`); err != nil {
 			t.Error(err)
