@@ -15,6 +15,32 @@ const cyclonedx = `{"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1
 	{"type": "library", "name": "claimed", "version": "1.0", "purl": "pkg:npm/claimed@1.0", "bom-ref": "claimed"},
 	{"type": "operating-system", "name": "debian", "version": "12", "bom-ref": "os"}]}`
 
+// attested pushes an image with the package curl to a registry whose configuration trusts the signer of what is attached to the image: a predicate
+// about the image, or about another digest.
+func (p *pod) attested(t *testing.T, otherDigest bool, predicateType, predicate string) (reference string) {
+	t.Helper()
+	server := registrytest.NewRegistry(t, nil)
+	image := registrytest.Image(t, fixture.OSRelease("debian", "12"), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"}))
+	reference, digest := server.Push(t, "shop/app:1", image), registrytest.Digest(t, image)
+	about := digest
+	if otherDigest {
+		about = "sha256:" + strings.Repeat("ab", 32)
+	}
+	envelope, key := fixture.SignedEnvelope(t, about, predicateType, []byte(predicate))
+	server.Push(t, "shop/app:"+strings.Replace(digest, ":", "-", 1)+".att", fixture.Attestation(t, envelope))
+	signers := []workerapi.Signer{{PublicKey: key}}
+	registries, err := json.Marshal([]workerapi.Registry{{
+		Host: server.Host, PlainHTTP: true,
+		SBOM: workerapi.SBOMSource{Prefer: workerapi.PreferAttestation, Signers: signers},
+		VEX:  workerapi.VEXSource{Sources: []string{workerapi.VEXFromImage}, Signers: signers},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.environment[workerapi.EnvRegistries] = string(registries)
+	return reference
+}
+
 // TestCatalogWithAnAttestation checks that an attested SBOM replaces the catalog if it is allowed and accepted, and that the result says whose claim
 // it is, or why the image was cataloged.
 func TestCatalogWithAnAttestation(t *testing.T) {
@@ -29,22 +55,7 @@ func TestCatalogWithAnAttestation(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newPod(t)
-			server := registrytest.NewRegistry(t, nil)
-			image := registrytest.Image(t, fixture.OSRelease("debian", "12"), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"}))
-			reference, digest := server.Push(t, "shop/app:1", image), registrytest.Digest(t, image)
-			about := digest
-			if c.otherDigest {
-				about = "sha256:" + strings.Repeat("ab", 32)
-			}
-			envelope, key := fixture.SignedEnvelope(t, about, "https://cyclonedx.org/bom", []byte(cyclonedx))
-			server.Push(t, "shop/app:"+strings.Replace(digest, ":", "-", 1)+".att", fixture.Attestation(t, envelope))
-			registries, err := json.Marshal([]workerapi.Registry{{
-				Host: server.Host, PlainHTTP: true, SBOM: workerapi.SBOMSource{Prefer: workerapi.PreferAttestation, Signers: []workerapi.Signer{{PublicKey: key}}},
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.environment[workerapi.EnvRegistries] = string(registries)
+			reference := p.attested(t, c.otherDigest, "https://cyclonedx.org/bom", cyclonedx)
 			args := []string{"catalog", "--image", reference, "--platform", "linux/amd64"}
 			if c.allowed {
 				args = append(args, "--prefer-attestation")
@@ -83,22 +94,7 @@ func TestCatalogWithVEX(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newPod(t)
-			server := registrytest.NewRegistry(t, nil)
-			image := registrytest.Image(t, fixture.OSRelease("debian", "12"), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"}))
-			reference, digest := server.Push(t, "shop/app:1", image), registrytest.Digest(t, image)
-			about := digest
-			if c.otherDigest {
-				about = "sha256:" + strings.Repeat("ab", 32)
-			}
-			envelope, key := fixture.SignedEnvelope(t, about, "https://openvex.dev/ns/v0.2.0", []byte(document))
-			server.Push(t, "shop/app:"+strings.Replace(digest, ":", "-", 1)+".att", fixture.Attestation(t, envelope))
-			registries, err := json.Marshal([]workerapi.Registry{{
-				Host: server.Host, PlainHTTP: true, VEX: workerapi.VEXSource{Sources: []string{workerapi.VEXFromImage}, Signers: []workerapi.Signer{{PublicKey: key}}},
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.environment[workerapi.EnvRegistries] = string(registries)
+			reference := p.attested(t, c.otherDigest, "https://openvex.dev/ns/v0.2.0", document)
 			args := []string{"catalog", "--image", reference, "--platform", "linux/amd64"}
 			if c.wanted {
 				args = append(args, "--attached-vex")
