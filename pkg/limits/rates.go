@@ -1,0 +1,48 @@
+package limits
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
+)
+
+// Rates are token buckets by owner. Its methods are safe for concurrent use.
+type Rates struct {
+	limit rate.Limit
+	burst int
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	buckets *cache.LRUExpireCache
+}
+
+const (
+	maxRates = 10_000
+	// rateAge is longer than any bucket needs to become full.
+	rateAge = 24 * time.Hour
+)
+
+// NewRates returns buckets that hold burst tokens and gain limit tokens a second.
+func NewRates(limit rate.Limit, burst int, c clock.PassiveClock) *Rates {
+	return &Rates{limit: limit, burst: burst, clock: c, buckets: cache.NewLRUExpireCacheWithClock(maxRates, c)}
+}
+
+// Take takes a token of an owner. If there is none, it returns the time until the next one.
+func (r *Rates) Take(owner string) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found, _ := r.buckets.Get(owner)
+	bucket, _ := found.(*rate.Limiter)
+	if bucket == nil {
+		bucket = rate.NewLimiter(r.limit, r.burst)
+	}
+	r.buckets.Add(owner, bucket, rateAge) // renews its age
+	now := r.clock.Now()
+	if bucket.AllowN(now, 1) {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration((1-bucket.TokensAt(now))/float64(r.limit)*float64(time.Second)))
+}
