@@ -100,7 +100,7 @@ const (
 	ReasonNotPulled = "NotPulled"
 	// ReasonBareImageID means that the node knows the image only by the digest of its configuration: the image was built or loaded there.
 	ReasonBareImageID = "BareImageID"
-	// ReasonVolumeDigestUnknown means that a pod mounts the image and the node does not report its digest.
+	// ReasonVolumeDigestUnknown means that a pod has the image as a volume and the node does not report its digest, whatever the pod's spec pins.
 	ReasonVolumeDigestUnknown = "VolumeDigestUnknown"
 	// ReasonPodUnschedulable means that no node can take any of the pods with the image.
 	ReasonPodUnschedulable = "PodUnschedulable"

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
@@ -156,6 +157,9 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var stripped []corev1.ContainerStatus
 	for _, s := range statuses {
 		kept := corev1.ContainerStatus{Name: s.Name, ImageID: s.ImageID}
+		if id, err := image.ParseID(s.ImageID); err == nil && id.Bare {
+			kept.Image = s.Image
+		}
 		if s.ImageID == "" && s.State.Waiting != nil {
 			kept.State.Waiting = s.State.Waiting
 		}

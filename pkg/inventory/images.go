@@ -90,8 +90,9 @@ func unscheduledReason(pod *corev1.Pod) string {
 	return ""
 }
 
-// resolve returns the image of one container status. An image that a node knows only by its own ID is identified by the digest in the pod's
-// spec, if there is one.
+// resolve returns the image of one container status. Only what the node reports identifies the image: a tenant writes the pod's spec, and would
+// get the results of any digest that it names there. An image that the node knows only by its own ID is identified by the digest in the name that
+// the node reports beside it, if there is one.
 func resolve(status corev1.ContainerStatus, spec string) (PodImage, *UnresolvedImage) {
 	missing := &UnresolvedImage{Container: status.Name, Image: spec}
 	fail := func(reason, message string) (PodImage, *UnresolvedImage) {
@@ -116,8 +117,8 @@ func resolve(status corev1.ContainerStatus, spec string) (PodImage, *UnresolvedI
 	if err != nil {
 		return fail(v1alpha1.ReasonBareImageID, err.Error())
 	}
-	if id.Bare && image.ValidDigest(ref.Digest) {
-		id = image.ID{Repository: ref.Repository, Digest: ref.Digest}
+	if named, err := image.ParseReference(status.Image); err == nil && id.Bare && image.ValidDigest(named.Digest) {
+		id = image.ID{Repository: named.Repository, Digest: named.Digest}
 	}
 	return PodImage{Container: status.Name, ID: id, Reference: ref}, nil
 }
@@ -127,7 +128,7 @@ func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 }
 
 // volumeStatuses represents image volumes as container statuses. Nothing is known of a volume until a container has started. From then on
-// its digest is the one that the node reports for a container that mounts it, or else the one that the pod's spec pins.
+// its digest is the one that the node reports for a container that mounts it.
 func volumeStatuses(pod *corev1.Pod) (statuses []corev1.ContainerStatus) {
 	containers := containerStatuses(pod)
 	started := slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.ImageID != "" })
@@ -136,12 +137,9 @@ func volumeStatuses(pod *corev1.Pod) (statuses []corev1.ContainerStatus) {
 			continue
 		}
 		status := corev1.ContainerStatus{Name: volumePrefix + volume.Name, ImageID: mountedImage(containers, volume.Name)}
-		if ref, err := image.ParseReference(volume.Image.Reference); err == nil && status.ImageID == "" {
-			status.ImageID = ref.Digest
-		}
 		if status.ImageID == "" {
 			status.State.Waiting = &corev1.ContainerStateWaiting{Reason: v1alpha1.ReasonVolumeDigestUnknown, Message: "the node does not report " +
-				"which image the volume " + volume.Name + " holds: pin it by digest in the pod's spec, or use Kubernetes 1.35 or later"}
+				"which image the volume " + volume.Name + " holds: nodes do from Kubernetes 1.35 on, of volumes that a container mounts"}
 		}
 		statuses = append(statuses, status)
 	}

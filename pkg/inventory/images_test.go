@@ -21,6 +21,7 @@ func TestImagesOf(t *testing.T) {
 		id, _ := image.ParseID(ImageID(reference))
 		return PodImage{Container: container, ID: id, Reference: ref}
 	}
+	const volumeUnknown = "the node does not report which image the volume model holds: nodes do from Kubernetes 1.35 on, of volumes that a container mounts"
 	for name, tt := range map[string]struct {
 		pod        *corev1.Pod
 		resolved   []PodImage
@@ -53,7 +54,7 @@ func TestImagesOf(t *testing.T) {
 			Pod(Namespace, "a", Loaded("c", Web)),
 			[]PodImage{{Container: "c", ID: image.ID{Digest: Digest("loaded " + Web), Bare: true}, Reference: resolved("c", Web).Reference}}, nil,
 		},
-		"loaded on the node, but the spec says which": {
+		"loaded on the node, and its name there says which": {
 			Pod(Namespace, "a", Loaded("c", pinned)),
 			[]PodImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: Digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
@@ -61,7 +62,11 @@ func TestImagesOf(t *testing.T) {
 			Pod(Namespace, "a", Loaded("c", sha512)),
 			[]PodImage{{Container: "c", ID: image.ID{Digest: Digest("loaded " + sha512), Bare: true}, Reference: resolved("c", sha512).Reference}}, nil,
 		},
-		"loaded on a node with CRI-O, but the spec says which": {
+		"loaded on the node, and only the spec says which": {
+			Pod(Namespace, "a", Loaded("c", Web), func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = pinned }),
+			[]PodImage{{Container: "c", ID: image.ID{Digest: Digest("loaded " + Web), Bare: true}, Reference: resolved("c", pinned).Reference}}, nil,
+		},
+		"loaded on a node with CRI-O, and its name there says which": {
 			Pod(Namespace, "a", WithContainer("c", pinned, corev1.ContainerStatus{ImageID: strings.TrimPrefix(Digest("loaded"), "sha256:")})),
 			[]PodImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: Digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
@@ -69,15 +74,22 @@ func TestImagesOf(t *testing.T) {
 			Pod(Namespace, "a", Running("c", Web), Mounting("model", Vulnerable, ImageID(Vulnerable))),
 			[]PodImage{resolved("c", Web), resolved("volume/model", Vulnerable)}, nil,
 		},
-		"a volume whose image is pinned": {
-			Pod(Namespace, "a", Running("c", Web), Mounting("model", pinned, "")),
-			[]PodImage{resolved("c", Web), {Container: "volume/model", ID: image.ID{Repository: "ghcr.io/a/b", Digest: Digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+		"a volume whose image is pinned, which no node reports": {
+			Pod(Namespace, "a", Running("c", Web), Mounting("model", pinned, "")), []PodImage{resolved("c", Web)},
+			[]UnresolvedImage{{Container: "volume/model", Image: pinned, Failed: true, Reason: v1alpha1.ReasonVolumeDigestUnknown, Message: volumeUnknown}},
+		},
+		"a volume whose image is pinned, and the node reports another": {
+			Pod(Namespace, "a", Running("c", Web), Mounting("model", pinned, ImageID(Vulnerable))),
+			[]PodImage{resolved("c", Web), {Container: "volume/model", ID: resolved("c", Vulnerable).ID, Reference: resolved("c", pinned).Reference}}, nil,
+		},
+		"a volume whose image is pinned, and the node reports its own ID of it": {
+			Pod(Namespace, "a", Running("c", Web), Mounting("model", pinned, Digest("loaded"))),
+			[]PodImage{resolved("c", Web), {Container: "volume/model", ID: image.ID{Digest: Digest("loaded"), Bare: true}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
 		"a volume of which nothing is known": {
 			Pod(Namespace, "a", Running("c", Web), Mounting("model", Vulnerable, "")),
 			[]PodImage{resolved("c", Web)},
-			[]UnresolvedImage{{Container: "volume/model", Image: Vulnerable, Failed: true, Reason: v1alpha1.ReasonVolumeDigestUnknown,
-				Message: "the node does not report which image the volume model holds: pin it by digest in the pod's spec, or use Kubernetes 1.35 or later"}},
+			[]UnresolvedImage{{Container: "volume/model", Image: Vulnerable, Failed: true, Reason: v1alpha1.ReasonVolumeDigestUnknown, Message: volumeUnknown}},
 		},
 		"a volume of a pod that has not started": {
 			Pod(Namespace, "a", Creating("c", Web), Mounting("model", pinned, "")), nil,
