@@ -77,6 +77,7 @@ integration-images: bin/demo
 olm-images: bin/demo bin/opm
 	bin/demo build-olm
 	rm -rf bin/olm-crds && mkdir -p bin/olm-crds
+	cd hack/tools/olm && go mod download github.com/operator-framework/operator-lifecycle-manager # "go list" does not download
 	cp "$$(cd hack/tools/olm && go list -m -f '{{.Dir}}' github.com/operator-framework/operator-lifecycle-manager)"/deploy/chart/crds/*.yaml bin/olm-crds/
 
 ##@ Development

@@ -249,15 +249,17 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// installGatewayAPI adds the CRDs of the version that hack/tools/gateway-api pins.
+// installGatewayAPI adds the CRDs of the version that hack/tools/gateway-api pins. The module is downloaded if the module cache lacks it.
 func (p *testEnv) installGatewayAPI() {
 	p.t.Helper()
-	list := exec.CommandContext(p.t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api")
-	list.Dir = filepath.Join("..", "hack", "tools", "gateway-api")
-	dir, err := list.Output()
+	download := exec.CommandContext(p.t.Context(), "go", "mod", "download", "-json", "sigs.k8s.io/gateway-api")
+	download.Dir = filepath.Join("..", "hack", "tools", "gateway-api")
+	text, err := download.Output()
 	p.must(err)
+	var module struct{ Dir string }
+	p.must(json.Unmarshal(text, &module))
 	_, err = envtest.InstallCRDs(p.config, envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard")}, ErrorIfPathMissing: true,
+		Paths: []string{filepath.Join(module.Dir, "config", "crd", "standard")}, ErrorIfPathMissing: true,
 	})
 	p.must(err)
 }

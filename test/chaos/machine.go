@@ -18,12 +18,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/test/scenario"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // disk is a small volume for a PersistentVolumeClaim of the operator: a file system in memory on the local cluster's node.
@@ -160,7 +162,11 @@ func throttling(api client.Client, requests rest.Interface) fault {
 	return fault{
 		name: "API server throttles", lasts: true, delivery: true,
 		begin: func(ctx context.Context) error {
-			if err := errors.Join(api.Create(ctx, level.DeepCopy()), api.Create(ctx, schema.DeepCopy())); err != nil {
+			created := level.DeepCopy()
+			if err := errors.Join(api.Create(ctx, created), api.Create(ctx, schema.DeepCopy())); err != nil {
+				return err
+			}
+			if err := waitForLevel(ctx, requests, created.UID); err != nil {
 				return err
 			}
 			occupied, free = context.WithCancel(context.WithoutCancel(ctx))
@@ -204,12 +210,41 @@ func throttledLevel() (*flowcontrolv1.PriorityLevelConfiguration, *flowcontrolv1
 	return level, schema
 }
 
-const notifierAccount = "scanner-operator-notifier"
+const (
+	notifierAccount = "scanner-operator-notifier"
+	notifierUser    = "system:serviceaccount:" + scenario.SystemNamespace + ":" + notifierAccount
+)
 
 func account(name string) flowcontrolv1.Subject {
 	return flowcontrolv1.Subject{
 		Kind: rbacv1.ServiceAccountKind, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: scenario.SystemNamespace, Name: name},
 	}
+}
+
+// waitForLevel waits until the API server assigns the notifier's requests to a priority level. Before that, the request that occupies the level
+// would wait in another one until the API server's timeout of a minute, and the level would execute requests.
+func waitForLevel(ctx context.Context, requests rest.Interface, level types.UID) error {
+	connection, ok := requests.(*rest.RESTClient)
+	if !ok {
+		return fmt.Errorf("throttling needs a client that shows the headers of responses, got %T", requests)
+	}
+	address := requests.Get().AbsPath("/api/v1/namespaces/default/configmaps/any").URL().String()
+	return wait.Eventually(ctx, time.Minute, wait.Often, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Impersonate-User", notifierUser)
+		response, err := connection.Client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if got := response.Header.Get(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID); got != string(level) {
+			return fmt.Errorf("the API server assigns the notifier's requests to the priority level with UID %q, want %q", got, level)
+		}
+		return nil
+	})
 }
 
 // occupyPause is the time between two attempts to occupy a level. An earlier request of manager or notifier may be executed meanwhile.
@@ -220,7 +255,7 @@ func occupy(ctx context.Context, requests rest.Interface) {
 	for ctx.Err() == nil {
 		body, writer := io.Pipe()
 		_ = requests.Post().Resource("tokenreviews").SetHeader("Content-Type", "application/json").
-			SetHeader("Impersonate-User", "system:serviceaccount:"+scenario.SystemNamespace+":"+notifierAccount).
+			SetHeader("Impersonate-User", notifierUser).
 			MaxRetries(0).Body(body).Do(ctx) // it ends with the context, or is refused because the level is occupied
 		_ = writer.Close()
 		_ = sleep(ctx, occupyPause)
