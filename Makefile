@@ -202,7 +202,7 @@ e2e-run:
 .PHONY: e2e-install
 e2e-install: $(NEED_CLUSTER) images fixture-images postgresql-image olm-images previous-images bin/bundle bin/helm bin/helm4 bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	HELM=$(CURDIR)/bin/helm HELM4=$(CURDIR)/bin/helm4 go test -count=1 -run 'Lint|Helm4' ./test/chart
-	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
+	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.shuffle=on -test.timeout=60m $(E2E_ARGS)
 
 # An upgrade of two replicas to a version with another schema, and back, under requests.
 .PHONY: e2e-ha

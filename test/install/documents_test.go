@@ -44,10 +44,9 @@ var channels = map[string]string{
 // TestDocuments runs the commands of the pages by which people try and use the operator, one after the other, as a user does who reads all of
 // them. What differs from a user's cluster is in replacements. Blocks that are not run are printed with their reason.
 func TestDocuments(t *testing.T) {
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	shopNamespace(t)
 	file := quickstartWithSlack(t)
-	releaseAfterFailure(t)
 	var last []commands.Block
 	for _, page := range commands.Whole() {
 		if prepare, needed := preparations[page]; needed {
@@ -110,7 +109,7 @@ func runBlock(t *testing.T, block commands.Block, quickstart string) {
 		return
 	}
 	start := time.Now()
-	text, err := runCommands(t, commands.Replace(block.Commands, replacements(block.Page, quickstart)...))
+	text, err := runCommands(t.Context(), commands.Replace(block.Commands, replacements(block.Page, quickstart)...))
 	if err != nil {
 		t.Errorf("%s\n%s\n%v\n%s", block.Place(), block.Commands, err, text)
 		return

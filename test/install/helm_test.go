@@ -26,7 +26,7 @@ const cleanupJob = "job/scanner-operator-cleanup"
 func TestHelm(t *testing.T) {
 	page := readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	page.followWith(t, "Install", published, previousChart(t)+" --values "+helmValues(t))
 	labelSystemNamespace(t)
 	ns := firstScanner(t, page)
@@ -72,7 +72,7 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 	page := readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
 	ns, other := namespace(t, "team"), namespace(t, "other")
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	page.followWith(t, "Install", published, fmt.Sprintf("%s --values %s --set watchNamespaces={%s} --set crds.keep=false --set store.keep=false --set networkPolicy.enabled=true",
 		currentChart(t), helmValues(t), ns))
 	labelSystemNamespace(t)
@@ -96,10 +96,10 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 func TestHelmUninstallThatFails(t *testing.T) {
 	page := readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	page.followWith(t, "Install", published, currentChart(t)+" --values "+helmValues(t)+" --set cleanup.timeoutSeconds=10 --set cleanup.nodeSelector.no=such-node")
 	labelSystemNamespace(t)
-	output, err := runCommands(t, page.block(t, "Uninstall", "bash"))
+	output, err := runCommands(t.Context(), page.block(t, "Uninstall", "bash"))
 	if err == nil || !strings.Contains(output, "scanner-operator-cleanup") || !strings.Contains(output, "DeadlineExceeded") {
 		t.Errorf("expected uninstalling to fail and to name the Job and the reason, got %v\n%s", err, output)
 	}

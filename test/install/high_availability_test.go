@@ -32,7 +32,7 @@ func TestHighAvailability(t *testing.T) {
 	must(t, err)
 	page, server, helm := readPage(t, "docs/operate/high-availability.md"), readPage(t, "docs/operate/store-server.md"), readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	prepareServer(t, server)
 	values := " --values " + helmValues(t) + " --values " + serverValues(t, server) + " --values " + writeWork(t, "ha-values.yaml", page.block(t, "High availability", "yaml"))
 	_, install, _ := strings.Cut(helm.block(t, "Install", "bash"), "helm install")

@@ -24,7 +24,7 @@ const (
 // upgrade, and removal.
 func TestKustomize(t *testing.T) {
 	page := readPage(t, "docs/operate/install/kustomize.md")
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	dir := ownKustomization(t, page)
 	release(t, dir, filepath.Join(env.Root, "bin", "previous"))
 	here := "cd " + dir + "\n"
@@ -47,7 +47,7 @@ func TestKustomize(t *testing.T) {
 
 	release(t, dir, env.Root)
 	upgrade := page.blocks(t, "Upgrade", "bash")
-	if text, err := runCommands(t, here+upgrade[0]); err == nil || !strings.Contains(text, "+        image: "+currentImages(t)["scanner-operator"]) {
+	if text, err := runCommands(t.Context(), here+upgrade[0]); err == nil || !strings.Contains(text, "+        image: "+currentImages(t)["scanner-operator"]) {
 		t.Errorf("expected the difference to have the new image, error %v:\n%s", err, text)
 	}
 	bash(t, here+upgrade[1])

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/suite"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // requireNothingLeft waits until the cluster contains no object of the operator. An object counts if its name, labels, annotations or
@@ -22,19 +26,87 @@ import (
 // the tests themselves (the demo's namespaces, the RBAC objects and Secrets of teams) do not count.
 func requireNothingLeft(t *testing.T, kept ...string) {
 	t.Helper()
-	eventually(t, func(ctx context.Context) error {
-		left, err := leftovers(ctx)
+	eventually(t, func(ctx context.Context) error { return nothingLeft(ctx, kept...) })
+}
+
+// nothingLeft returns an error that names what is left, except the objects that match one of the patterns.
+func nothingLeft(ctx context.Context, kept ...string) error {
+	objects, err := leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	var left []string
+	for _, object := range objects {
+		if name := describe(object); !slices.ContainsFunc(kept, func(pattern string) bool { return matches(name, pattern) }) {
+			left = append(left, name)
+		}
+	}
+	slices.Sort(left)
+	if left = slices.Compact(left); len(left) > 0 {
+		return fmt.Errorf("expected nothing of the operator to be left, there are %d:\n%s", len(left), strings.Join(left, "\n"))
+	}
+	return nil
+}
+
+// startFromNothing removes what an earlier test, or an interrupted run, has left of the operator, so that tests may run in any order. After
+// the test, it removes what that test has left. A failed test prints diagnoses before.
+func startFromNothing(t *testing.T) {
+	t.Helper()
+	must(t, removeOperator(t.Context()))
+	t.Cleanup(func() {
+		if t.Failed() {
+			env.Diagnose(context.Background())
+		}
+		if suite.Keep() {
+			return
+		}
+		cleaning, cancel := context.WithTimeout(context.Background(), suite.CleanUpTimeout)
+		defer cancel()
+		if err := removeOperator(cleaning); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+}
+
+// removeOperator removes all objects of the operator, however it was installed. Its own clean-up takes the finalizers from pods and Scanners.
+func removeOperator(ctx context.Context) error {
+	if _, err := env.Kubectl(ctx, "get", "namespace", scenario.SystemNamespace); err != nil && nothingLeft(ctx) == nil {
+		return nil
+	}
+	// OLM would scale a manager up again.
+	_, err := env.Kubectl(ctx, "--namespace", scenario.SystemNamespace, "delete", "subscriptions.operators.coreos.com,clusterserviceversions.operators.coreos.com", "--all", "--timeout=60s")
+	if err != nil && !strings.Contains(err.Error(), "the server doesn't have a resource type") {
+		return err
+	}
+	text, err := runCommands(ctx, "bin/manager cleanup --scanners --stop-manager --database --results --crds")
+	if err != nil {
+		return fmt.Errorf("manager cleanup: %w\n%s", err, text)
+	}
+	if text, err := env.Kubectl(ctx, "delete", "namespace", scenario.SystemNamespace, "--ignore-not-found", "--timeout=120s"); err != nil {
+		return fmt.Errorf("%w\n%s", err, text)
+	}
+	return wait.Eventually(ctx, suite.CleanUpTimeout, wait.Rarely, func(ctx context.Context) error {
+		objects, err := leftovers(ctx)
 		if err != nil {
 			return err
 		}
-		left = slices.DeleteFunc(left, func(object string) bool {
-			return slices.ContainsFunc(kept, func(pattern string) bool { return matches(object, pattern) })
-		})
-		if len(left) > 0 {
-			return fmt.Errorf("expected nothing of the operator to be left, there are %d:\n%s", len(left), strings.Join(left, "\n"))
+		for _, object := range objects {
+			if err := env.Client.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil && !isGone(err) {
+				return fmt.Errorf("%s: %w", describe(object), err)
+			}
 		}
-		return nil
+		return nothingLeft(ctx)
 	})
+}
+
+// isGone reports whether an object cannot be deleted any more, because it, its kind or its namespace is being deleted.
+func isGone(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || meta.IsNoMatchError(err)
+}
+
+// describe returns "Kind namespace/name", or "Kind name" without a namespace.
+func describe(object *metav1.PartialObjectMetadata) string {
+	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/"))
 }
 
 func matches(object, pattern string) bool {
@@ -45,12 +117,12 @@ func matches(object, pattern string) bool {
 }
 
 // leftovers checks all objects of all kinds that the API server can list.
-func leftovers(ctx context.Context) ([]string, error) {
+func leftovers(ctx context.Context) ([]*metav1.PartialObjectMetadata, error) {
 	lists, err := env.Clientset.Discovery().ServerPreferredResources()
 	if err != nil {
 		return nil, err
 	}
-	var left []string
+	var left []*metav1.PartialObjectMetadata
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -64,11 +136,10 @@ func leftovers(ctx context.Context) ([]string, error) {
 			left = append(left, found...)
 		}
 	}
-	slices.Sort(left)
-	return slices.Compact(left), nil
+	return left, nil
 }
 
-func leftOfKind(ctx context.Context, kind schema.GroupVersionKind) ([]string, error) {
+func leftOfKind(ctx context.Context, kind schema.GroupVersionKind) ([]*metav1.PartialObjectMetadata, error) {
 	if kind.Kind == "Event" || kind.Kind == "ComponentStatus" { // events are history, and component statuses belong to others
 		return nil, nil
 	}
@@ -77,10 +148,11 @@ func leftOfKind(ctx context.Context, kind schema.GroupVersionKind) ([]string, er
 	if err := env.Client.List(ctx, &objects); err != nil {
 		return nil, fmt.Errorf("list %s: %w", kind.Kind, err)
 	}
-	var left []string
+	var left []*metav1.PartialObjectMetadata
 	for i := range objects.Items {
 		if object := &objects.Items[i]; isOperatorObject(kind, object) && !isTestObject(kind, object) {
-			left = append(left, strings.TrimSpace(kind.Kind+" "+strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/")))
+			object.SetGroupVersionKind(kind)
+			left = append(left, object)
 		}
 	}
 	return left, nil

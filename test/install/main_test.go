@@ -47,28 +47,11 @@ func eventually(t *testing.T, check func(context.Context) error) {
 	must(t, wait.Eventually(t.Context(), shortTimeout, wait.Normally, check))
 }
 
-// systemNamespace creates the operator's namespace and removes it after the test with everything in it. A failed test prints diagnoses
-// before.
+// systemNamespace creates the operator's namespace. After the test, it is removed with everything of the operator.
 func systemNamespace(t *testing.T) {
 	t.Helper()
+	startFromNothing(t)
 	must(t, env.MakeNamespace(t.Context(), scenario.SystemNamespace))
-	removeSystemNamespace(t)
-}
-
-// removeSystemNamespace removes the operator's namespace after the test, for installers that create it themselves.
-func removeSystemNamespace(t *testing.T) {
-	t.Helper()
-	t.Cleanup(func() {
-		if t.Failed() {
-			env.Diagnose(context.Background())
-		}
-		if suite.Keep() {
-			return
-		}
-		cleaning, cancel := context.WithTimeout(context.Background(), suite.CleanUpTimeout)
-		defer cancel()
-		kubectlOrError(cleaning, t, "delete", "namespace", scenario.SystemNamespace, "--ignore-not-found", "--timeout=120s")
-	})
 }
 
 func namespace(t *testing.T, prefix string) string {

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,7 +109,7 @@ func (p page) followWith(t *testing.T, section string, replaced ...string) {
 // bash runs commands as a user would, in the project's directory.
 func bash(t *testing.T, commands string) {
 	t.Helper()
-	text, err := runCommands(t, commands)
+	text, err := runCommands(t.Context(), commands)
 	if err != nil {
 		t.Fatalf("%s\n%v\n%s", strings.TrimSpace(commands), err, text)
 	}
@@ -116,9 +117,8 @@ func bash(t *testing.T, commands string) {
 }
 
 // runCommands runs commands that may fail and returns their output.
-func runCommands(t *testing.T, commands string) (string, error) {
-	t.Helper()
-	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+func runCommands(ctx context.Context, commands string) (string, error) {
+	shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	shell.Dir = env.Root
 	text, err := shell.CombinedOutput()
 	return string(text), err

@@ -11,17 +11,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
-	"github.com/scanner-operator/scanner-operator/test/suite"
 )
 
 // TestQuickstart follows docs/try/quickstart.md with a stopwatch: one kubectl apply, and the worst finding of an image with its fix in the
 // terminal. Applying the file again changes no ClusterScanner, and the page's last commands remove everything.
 func TestQuickstart(t *testing.T) {
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	ns := namespace(t, "team")
 	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "api", Image: env.Reference(images.API)}))
 	file := quickstart(t)
-	releaseAfterFailure(t)
 
 	watch := stopwatch{t: t, start: time.Now()}
 	kubectl(t, "apply", "--server-side", "--filename", file)
@@ -76,22 +74,6 @@ configMapGenerator:
 - {name: scanner-operator-config, namespace: %s, behavior: replace, files: [config.yaml]}
 `, scenario.SystemNamespace))
 	return writeWork(t, "quickstart.yaml", kubectl(t, "kustomize", work("quickstart")))
-}
-
-// releaseAfterFailure deletes the ClusterScanner of a failed test, so that the operator removes its finalizers before it is removed itself.
-func releaseAfterFailure(t *testing.T) {
-	t.Helper()
-	t.Cleanup(func() {
-		if !t.Failed() || suite.Keep() {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), suite.CleanUpTimeout)
-		defer cancel()
-		env.Diagnose(ctx)
-		if _, err := env.Kubectl(ctx, "delete", "clusterscanners", "--all", "--timeout=60s"); err != nil {
-			t.Logf("cleaning up: %v", err) // the kind may not exist yet
-		}
-	})
 }
 
 // imageScanWithFinding waits until the only image of a namespace has a worst finding.

@@ -14,7 +14,7 @@ import (
 // deployed installs config/default with the tests' settings.
 func deployed(t *testing.T) {
 	t.Helper()
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	_, err := env.DeployOperator(t.Context())
 	must(t, err)
 	labelSystemNamespace(t)

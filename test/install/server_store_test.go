@@ -17,7 +17,7 @@ import (
 func TestHelmWithServer(t *testing.T) {
 	page, helm := readPage(t, "docs/operate/store-server.md"), readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	prepareServer(t, page)
 	_, install, _ := strings.Cut(helm.block(t, "Install", "bash"), "helm install")
 	bash(t, "helm install"+strings.Replace(install, published, currentChart(t)+" --values "+helmValues(t)+" --values "+serverValues(t, page), 1))
@@ -51,7 +51,7 @@ func TestMoveStore(t *testing.T) {
 	const section = "From SQLite to PostgreSQL"
 	page.sections[section] = regexp.MustCompile("(?m)^   ").ReplaceAllString(page.sections[section], "") // the blocks are in a list
 	useHelm(t)
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	helm.followWith(t, "Install", published, currentChart(t)+" --values "+helmValues(t))
 	labelSystemNamespace(t)
 	ns := scannedAndAnnounced(t)
@@ -88,7 +88,7 @@ func TestMoveStore(t *testing.T) {
 func TestOLMWithServer(t *testing.T) {
 	page, olm := readPage(t, "docs/operate/store-server.md"), readPage(t, "docs/operate/install/olm.md")
 	startOLM(t)
-	removeSystemNamespace(t)
+	startFromNothing(t)
 	prepareServer(t, page)
 	prepareSettings(t)
 	settings, err := env.OperatorConfig()
