@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/election"
 )
 
 const (
@@ -34,25 +35,16 @@ const (
 	standbyRetry = 2 * time.Second
 )
 
-// LeaseTimes are the times of a Lease.
-type LeaseTimes struct {
-	// Duration is how long the others wait for a holder that does not renew, in whole seconds. RenewDeadline is shorter: the holder sends
-	// nothing more when it could not renew for that long. RetryPeriod is how often the holder renews and the others try.
-	Duration, RenewDeadline, RetryPeriod time.Duration
-}
-
-// DefaultLeaseTimes are those of the manager's Lease, too.
-var DefaultLeaseTimes = LeaseTimes{Duration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: 2 * time.Second}
-
 // LeaseConfig holds the settings of a Lease.
 type LeaseConfig struct {
 	Client    coordinationclient.LeasesGetter
 	Namespace string
 	// Pod is the name of this notifier's pod, and Address where it takes deliveries, as "IP:port".
 	Pod, Address string
-	Times        LeaseTimes
-	Clock        clock.PassiveClock
-	Log          *slog.Logger
+	// Times are the times of the Lease: the holder sends nothing more after its renew deadline.
+	Times election.Times
+	Clock clock.PassiveClock
+	Log   *slog.Logger
 }
 
 // Lease decides which of several notifiers sends: the holder. The others stand by. It also keeps the highest epoch, which so survives all of
@@ -84,7 +76,7 @@ func (l *Lease) Run(ctx context.Context) error {
 				LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: LeaseName}, Client: l.Client,
 				LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity()},
 			}},
-			LeaseDuration: l.Times.Duration, RenewDeadline: l.Times.RenewDeadline, RetryPeriod: l.Times.RetryPeriod,
+			LeaseDuration: l.Times.LeaseDuration, RenewDeadline: l.Times.RenewDeadline, RetryPeriod: l.Times.RetryPeriod,
 			ReleaseOnCancel: true, Name: LeaseName,
 			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: l.load, OnStoppedLeading: l.stop},
 		})

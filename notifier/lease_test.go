@@ -30,10 +30,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
+	"github.com/scanner-operator/scanner-operator/pkg/election"
 )
 
 // shortTimes make a takeover short enough for a test.
-var shortTimes = notifier.LeaseTimes{Duration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 250 * time.Millisecond}
+var shortTimes = election.Times{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 250 * time.Millisecond}
 
 const leaseTestTimeout = 30 * time.Second
 

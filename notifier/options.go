@@ -15,6 +15,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
+	"github.com/scanner-operator/scanner-operator/pkg/election"
 )
 
 // Options are the notifier's flags. Each can also be set by an environment variable: SCANNER_NOTIFIER_ and the flag's name in capitals,
@@ -44,6 +45,8 @@ type Options struct {
 	Config string
 	// LeaderElect lets only the holder of a Lease send, so that several notifiers can run.
 	LeaderElect bool
+	// Lease has the times of that Lease.
+	Lease election.Times
 	// Kubeconfig is the kubeconfig file for running outside of a cluster.
 	Kubeconfig string
 	// Namespace, PodName and PodIP are those of the notifier's pod. There are no flags for them. Only LeaderElect needs the latter two.
@@ -85,6 +88,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.Config, "config", "", "the operator's configuration file, for clair.instances")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"send only while holding the Lease scanner-operator-notifier, and keep the epoch of the managers in it; needed for more than one notifier or manager")
+	o.Lease.AddFlags(flags, "30s")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for running outside of a cluster")
 }
 
@@ -113,6 +117,9 @@ func (o *Options) Complete() error {
 	}
 	if _, err := o.DeliveryAddress(); o.LeaderElect && err != nil {
 		return err
+	}
+	if o.Lease = o.Lease.Or(election.ForReplicas); o.Lease.Validate() != nil {
+		return o.Lease.Validate()
 	}
 	return o.checkClairWebhooks()
 }

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/uuid"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
@@ -27,6 +31,17 @@ type leadership struct {
 	led chan struct{}
 	// ended is set when the process does not lead any more. It then only answers its last requests.
 	ended atomic.Bool
+}
+
+// holderIdentity returns the identity of this process in the Lease: the name of its pod, or of its machine, and a random part. A manager that
+// holds the file lock of a store has the store's identity instead: the manager that had that lock before has ended, however it ended, so this
+// one takes over its Lease at once.
+func (op *operator) holderIdentity() string {
+	if op.config.Store.Type == config.SQLite {
+		return "store_" + op.store.ID()
+	}
+	host, _ := os.Hostname() // without a name, the random part remains
+	return cmp.Or(op.options.PodName, host) + "_" + string(uuid.NewUUID())
 }
 
 func newLeadership() *leadership { return &leadership{led: make(chan struct{})} }
@@ -92,7 +107,7 @@ func (op *operator) logStandby(ctx context.Context) {
 		return
 	case <-op.leadership.led:
 		return
-	case <-time.After(2 * op.options.RetryPeriod):
+	case <-time.After(2 * op.lease.RetryPeriod):
 	}
 	if op.servesWhileFollowing() {
 		ctrl.Log.Info("Another manager leads. This one serves requests, and leads when the lease of the other one has ended", "lease", managerName)

@@ -28,6 +28,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/election"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/pods"
@@ -46,9 +47,12 @@ type operator struct {
 	store     *store.Store
 	authority *certificate.Authority
 	// deliveries keeps the number of deliveries outside the store's volume, where no snapshot of the volume includes it.
-	deliveries  *preflight.DeliveryCounter
-	wakeups     *controllers.Wakeups
-	leadership  *leadership
+	deliveries *preflight.DeliveryCounter
+	wakeups    *controllers.Wakeups
+	leadership *leadership
+	// lease has the times of the Lease, and identity is that of this process in it.
+	lease       election.Times
+	identity    string
 	relay       *relay.Relay
 	servers     *servers
 	permissions *preflight.Checker
@@ -71,7 +75,11 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if settings.Store.Type != config.SQLite && !o.LeaderElect {
 		return nil, fmt.Errorf("--leader-elect=false: needs store.type SQLite, not %s: only the lease keeps a second manager from writing to the same server", settings.Store.Type)
 	}
-	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}, leadership: newLeadership(), servers: newServers()}
+	lease, err := o.leaseTimes(settings.Store.Type)
+	if err != nil {
+		return nil, err
+	}
+	op := &operator{options: o, config: settings, lease: lease, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}, leadership: newLeadership(), servers: newServers()}
 	op.loops, op.requests, op.controllerMetrics = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
 	op.controllerMetrics.LimitImages(settings.Metrics.MaxImages)
 	metrics.RegisterManagerBuild(ctrlmetrics.Registry, version.Version)
@@ -85,6 +93,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, err
 	}
 	op.store.Follow() // until this process is elected
+	op.identity = op.holderIdentity()
 	op.store.LimitRecords(settings.Ingest.StoreSizePerNamespace.Value())
 	direct, err := directClient()
 	if err != nil {
@@ -97,7 +106,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, fmt.Errorf("looking where the store is: %w", err)
 	}
 	ctrlmetrics.Registry.MustRegister(op.store)
-	made, err := newManager(o, func(namespace string) { op.permissions.RequestCheck(namespace) })
+	made, err := op.newManager(func(namespace string) { op.permissions.RequestCheck(namespace) })
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +233,13 @@ func newScheme() *runtime.Scheme {
 
 // newManager returns a manager without controllers. It calls forbidden with the namespace of each request that is refused for a lack of
 // permissions.
-func newManager(o options, forbidden func(namespace string)) (manager.Manager, error) {
-	config := ctrl.GetConfigOrDie()
+func (op *operator) newManager(forbidden func(namespace string)) (manager.Manager, error) {
+	o, config := op.options, ctrl.GetConfigOrDie()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return preflight.ObserveForbidden(next, forbidden) })
+	lock, err := election.NewLock(config, o.Namespace, managerName, op.identity)
+	if err != nil {
+		return nil, err
+	}
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:   newScheme(),
 		NewCache: pods.NewCache(inventory.StripPod),
@@ -245,14 +258,14 @@ func newManager(o options, forbidden func(namespace string)) (manager.Manager, e
 		Metrics: metricsserver.Options{
 			BindAddress: o.MetricsAddr, SecureServing: true, FilterProvider: metrics.RequireAccess,
 		},
-		HealthProbeBindAddress:        o.ProbeAddress,
-		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              managerName,
-		LeaderElectionNamespace:       o.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &o.LeaseDuration,
-		RenewDeadline:                 &o.RenewDeadline,
-		RetryPeriod:                   &o.RetryPeriod,
+		HealthProbeBindAddress:              o.ProbeAddress,
+		LeaderElection:                      o.LeaderElect,
+		LeaderElectionID:                    managerName, // the name in the metrics
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &op.lease.LeaseDuration,
+		RenewDeadline:                       &op.lease.RenewDeadline,
+		RetryPeriod:                         &op.lease.RetryPeriod,
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/election"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
 
@@ -53,9 +54,7 @@ type options struct {
 	MetricsAddr   string
 	ReadMore      string
 	LeaderElect   bool
-	LeaseDuration time.Duration
-	RenewDeadline time.Duration
-	RetryPeriod   time.Duration
+	Lease         election.Times
 	FakeBackend   bool
 	ShareSBOMs    bool
 	SweepInterval time.Duration
@@ -80,9 +79,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.MetricsAddr, "metrics-bind-address", ":8443", "where /metrics is, over HTTPS for callers who may read it; 0 for nowhere")
 	flags.StringVar(&o.ReadMore, "read-more", "", "what messages say about where to read more (default: a kubectl command)")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding a lease, so that two managers never work at once")
-	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 10*time.Second, "how long another manager waits for the lease of one that has crashed, in whole seconds")
-	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", 7*time.Second, "how long this manager works on when it cannot renew its lease; then it ends. Less than the lease's duration")
-	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how often the lease is renewed, or tried to get. Less than 5/6 of the deadline")
+	o.Lease.AddFlags(flags, "30s; 90s with a store in a file, whose lock keeps a second manager out")
 	flags.BoolVar(&o.FakeBackend, fakeBackendFlag, false, "serve Scanners of type Grype by an engine that invents findings, for tests")
 	flags.BoolVar(&o.ShareSBOMs, "share-namespace-sboms", false, "let the SBOM that a namespace's own Job made, with its pull secrets, serve all namespaces: whoever controls one namespace then decides what is found in others")
 	flags.DurationVar(&o.SweepInterval, "sweep-interval", time.Hour, "how often what nobody uses is removed from the store")
@@ -124,7 +121,6 @@ func (o *options) validate() error {
 	if o.Watched = watched; err != nil {
 		errs = append(errs, fmt.Errorf("--watch-namespaces: %w", err))
 	}
-	errs = append(errs, o.validateLease())
 	if o.SweepInterval < time.Second {
 		errs = append(errs, errors.New("--sweep-interval: must be at least 1s"))
 	}
@@ -134,20 +130,14 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// retryJitter is the maximum factor by which client-go extends its retry period (JitterFactor of k8s.io/client-go/tools/leaderelection).
-const retryJitter = 1.2
-
-// validateLease returns an error that names the flag. client-go would only say that one number must be greater than another.
-func (o *options) validateLease() error {
-	switch {
-	case o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0: // a Lease counts in seconds
-		return errors.New("--leader-elect-lease-duration: must be whole seconds, at least 1s")
-	case o.RenewDeadline >= o.LeaseDuration:
-		return errors.New("--leader-elect-renew-deadline: must be less than --leader-elect-lease-duration, or two managers would work at once")
-	case o.RetryPeriod <= 0 || time.Duration(retryJitter*float64(o.RetryPeriod)) >= o.RenewDeadline:
-		return errors.New("--leader-elect-retry-period: must be more than 0 and less than 5/6 of --leader-elect-renew-deadline")
+// leaseTimes returns the times of the manager's Lease.
+func (o *options) leaseTimes(store config.StoreType) (election.Times, error) {
+	defaults := election.ForReplicas
+	if store == config.SQLite {
+		defaults = election.ForOneHolder
 	}
-	return nil
+	times := o.Lease.Or(defaults)
+	return times, times.Validate()
 }
 
 // namespaces returns the namespaces to list for everything that is watched; "" stands for all.

@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 		SpoolDir: "/var/spool/scanner-operator", DataDir: "/var/lib/scanner-operator", Namespace: "scanners", PodName: "manager-1", Account: "scanner-operator-manager", WorkerImage: "scanner-grype:v1",
 		IngestAddress: ":9443", IngestURL: "https://scanner-operator-ingest.scanners.svc:9443", APIAddress: ":8444",
 		NotifierURL: "https://scanner-operator-notifier.scanners.svc", NotifierToken: "/var/run/secrets/scanner-operator/notifier-token",
-		ProbeAddress: ":8081", MetricsAddr: ":8443", LeaderElect: true, LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: 2 * time.Second, SweepInterval: time.Hour, LogLevel: "info",
+		ProbeAddress: ":8081", MetricsAddr: ":8443", LeaderElect: true, SweepInterval: time.Hour, LogLevel: "info",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
@@ -84,8 +84,6 @@ func TestInvalidOptions(t *testing.T) {
 		"no TLS to workers":   {deployed, []string{"--ingest-url=http://x"}, []string{"--ingest-url: must begin with https://"}},
 		"no TLS to notifier":  {deployed, []string{"--notifier-url=http://x"}, []string{"--notifier-url: must begin with https://"}},
 		"swept all the time":  {deployed, []string{"--sweep-interval=1ms"}, []string{"--sweep-interval: must be at least 1s"}},
-		"a lease in parts":    {deployed, []string{"--leader-elect-lease-duration=15500ms"}, []string{"--leader-elect-lease-duration: must be whole seconds"}},
-		"no time to end":      {deployed, []string{"--leader-elect-lease-duration=7s"}, []string{"--leader-elect-renew-deadline: must be less than --leader-elect-lease-duration"}},
 		"no second try":       {deployed, []string{"--leader-elect-renew-deadline=2400ms"}, []string{"--leader-elect-retry-period: must be more than 0 and less than 5/6"}},
 		"no namespaces":       {deployed, []string{"--watch-namespaces=shop,Shop,shop"}, []string{"--watch-namespaces: ", `"Shop" is no name`, `"shop" stands there twice`}},
 		"another log level":   {deployed, []string{"--log-level=loud"}, []string{"--log-level: must be info or debug"}},

@@ -204,7 +204,7 @@ func TestReplicas(t *testing.T) {
 	stop := r.readAlways(second)
 	r.signal(first.managerProcess, syscall.SIGKILL)
 	killed := time.Now()
-	r.Eventually(second.leads, "20s", "50ms").Should(BeTrue())
+	r.Eventually(second.leads, "45s", "50ms").Should(BeTrue(), "30 s of the lease, and twice the time between two attempts")
 	r.createPod("b")
 	r.waitScanned(2)
 	t.Logf("the next leader has scanned %s after the kill", time.Since(killed).Round(time.Millisecond))
@@ -244,6 +244,9 @@ func TestReplicaOf(t *testing.T) {
 		lease *coordinationv1.Lease
 		want  restv1.Replica
 	}{
+		"leads with a store in a file": {pod("manager-0", corev1.ConditionTrue), &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("store_5a0d"), AcquireTime: ptr.To(metav1.NewMicroTime(noon.Add(-time.Hour))), // of a pod before
+		}}, restv1.Replica{Name: "manager-0", Ready: true, Leads: true, LeadsSince: noon}},
 		"leads":     {pod("manager-1", corev1.ConditionTrue), held, restv1.Replica{Name: "manager-1", Ready: true, Leads: true, LeadsSince: noon}},
 		"follows":   {pod("manager-10", corev1.ConditionTrue), held, restv1.Replica{Name: "manager-10", Ready: true}},
 		"not ready": {pod("manager-2", corev1.ConditionFalse), held, restv1.Replica{Name: "manager-2"}},
@@ -251,7 +254,8 @@ func TestReplicaOf(t *testing.T) {
 		"no lease":  {pod("manager-1", corev1.ConditionTrue), &coordinationv1.Lease{}, restv1.Replica{Name: "manager-1", Ready: true}},
 	} {
 		test.want.Node, test.want.StartTime = "a", noon
-		if diff := cmp.Diff(test.want, replicaOf(test.pod, test.lease)); diff != "" {
+		op := &operator{identity: "store_5a0d", options: options{PodName: "manager-0"}}
+		if diff := cmp.Diff(test.want, replicaOf(test.pod, test.lease, op.leaderOf(test.lease))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -267,7 +271,7 @@ func TestSuspendedLeader(t *testing.T) {
 	r.createPod("a")
 	r.waitScanned(1)
 	r.signal(first.managerProcess, syscall.SIGSTOP)
-	r.Eventually(second.leads, "20s", "50ms").Should(BeTrue())
+	r.Eventually(second.leads, "45s", "50ms").Should(BeTrue())
 	r.createPod("b")
 	r.signal(first.managerProcess, syscall.SIGCONT)
 	r.waitScanned(2)

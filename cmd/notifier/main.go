@@ -143,7 +143,7 @@ func newLease(config *rest.Config, options *notifier.Options, log *slog.Logger) 
 	klog.SetSlogLogger(log) // client-go's leader election
 	return notifier.NewLease(notifier.LeaseConfig{
 		Client: client, Namespace: options.Namespace, Pod: options.PodName, Address: address,
-		Times: notifier.DefaultLeaseTimes, Clock: clock.RealClock{}, Log: log,
+		Times: options.Lease, Clock: clock.RealClock{}, Log: log,
 	}), nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/pkg/election"
 )
 
 // TestFlagsAreFree: no package that the notifier imports has registered a flag of the same name. Otherwise the notifier would end at its start.
@@ -90,7 +91,7 @@ func TestLeaseOutlivesDeliveries(t *testing.T) {
 	g, leases := gomega.NewWithT(t), fake.NewClientset().CoordinationV1()
 	lease := notifier.NewLease(notifier.LeaseConfig{
 		Client: leases, Namespace: "system", Pod: "notifier-1", Address: "192.0.2.1:8443",
-		Times: notifier.LeaseTimes{Duration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 50 * time.Millisecond},
+		Times: election.Times{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 50 * time.Millisecond},
 		Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
 	})
 	holder := func() string {
