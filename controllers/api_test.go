@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // spec is the spec of a Scanner or an exception as a user writes it.
@@ -467,26 +469,127 @@ func TestPrinterColumns(t *testing.T) {
 	})
 	scanners := p.table("scanners")
 	p.Expect(scanners.columns).To(Equal([]string{
-		"Name", "Ready", "Images", "Scanned", "Failed", "Critical", "High", "Exploited", "Data Age", "Age", "Suppressed", "Engine", "Message",
+		"Name", "Ready", "Images", "Scanned", "Failed", "Critical", "High", "Exploited", "Messages", "Data Age", "Age", "Suppressed", "Engine", "Message",
 	}))
 	p.Expect(scanners.rows).To(HaveLen(1))
-	p.Expect(scanners.rows[0][:8]).To(Equal([]any{"all", "True", int64(2), int64(1), int64(1), int64(1), int64(1), int64(0)}))
-	p.Expect(scanners.rows[0][11:]).To(Equal([]any{"Grype", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
+	p.Expect(scanners.rows[0][:9]).To(Equal([]any{"all", "True", "2", "1", "1", "1", "1", "0", "None"}))
+	p.Expect(scanners.rows[0][9]).To(MatchRegexp("^[0-9]+[hd]$"))
+	p.Expect(scanners.rows[0][11:]).To(Equal([]any{"0", "Grype", "1 of 2 images could not be scanned (ImageNotFound: registry.example.com/shop/…"}))
 	scans := p.table("imagescans")
 	p.Expect(scans.columns).To(Equal([]string{
-		"Name", "Image", "Phase", "Exploited", "Critical", "High", "Fixable", "Age", "Worst", "Workloads", "Suppressed", "Scanner", "Platform", "Reason", "Message",
+		"Name", "Image", "Phase", "Reason", "Exploited", "Critical", "High", "Age", "Fixable", "Suppressed", "Detail",
 	}))
 	row := scans.rows[1]
-	p.Expect(row[1:7]).To(Equal([]any{"shop/vulnerable:1", "Scanned", int64(0), int64(1), int64(1), int64(1)}))
-	p.Expect(row[8]).To(ContainSubstring(" Critical "))
-	p.Expect(row[9]).To(Equal(int64(1)))
-	p.Expect(row[11:]).To(Equal([]any{"all", "linux/amd64", "Scanned", "2 findings: 1 critical, 1 high; 1 fixable, 0 known exploited"}))
-	p.Expect(scans.rows[0][1:4]).To(Equal([]any{"shop/failing:1", "Failed", nil}), "an image without a result has no count, not even 0")
+	p.Expect(row[1:7]).To(Equal([]any{"shop/vulnerable:1", "Scanned", "-", "0", "1", "1"}))
+	p.Expect(row[8:10]).To(Equal([]any{"1", "0"}))
+	p.Expect(row[10]).To(ContainSubstring(" Critical "))
+	row = scans.rows[0]
+	p.Expect(row[1:7]).To(Equal([]any{"shop/failing:1", "Failed", "ImageNotFound", "-", "-", "-"}), "an image without a result has no count, not even 0")
+	p.Expect(row[10]).NotTo(Equal("-"))
+}
+
+// TestColumnsOfNewObjects: before any manager reports on an object, its numbers are unknown, and not left out.
+func TestColumnsOfNewObjects(t *testing.T) {
+	p := newUnattendedEnv(t)
+	scanner, e := aScanner(p.namespace, "new"), anException("new", "CVE-2024-0001")
+	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.OwnerReferences = nil })
+	e.Namespace, e.UID = p.namespace, ""
+	p.create(scanner, scan, e)
+	p.deleteOnCleanup(scanner)
+	p.deleteOnCleanup(scan)
+	p.deleteOnCleanup(e)
+	for resource, name := range map[string]string{"scanners": scanner.Name, "imagescans": scan.Name, "vulnerabilityexceptions": e.Name} {
+		table := p.table(resource)
+		row := table.rows[slices.IndexFunc(table.rows, func(cells []any) bool { return cells[0] == name })]
+		for i, column := range table.columns {
+			if text := cellText(row[i]); text == "" && column != "Image" && column != "Phase" || strings.HasPrefix(text, "<") {
+				t.Errorf("%s: the column %s prints %q, want a value or -", resource, column, text)
+			}
+		}
+	}
+}
+
+// TestColumnWidths: kubectl get prints lines of at most 130 characters for a name of 20, and of at most 220 with -o wide, whatever the status says.
+func TestColumnWidths(t *testing.T) {
+	p := newUnattendedEnv(t)
+	long := repeatToLength("long text ", 2000)
+	now := time.Now()
+	ready := []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "ServiceAccountMissing", Message: truncate(long, v1alpha1.MaxMessageBytes),
+		LastTransitionTime: metav1.NewTime(now),
+	}, {
+		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDelivered, LastTransitionTime: metav1.NewTime(now),
+	}}
+	status := v1alpha1.ScannerStatus{
+		Conditions: ready, Images: v1alpha1.ImageCounts{Total: 99999, Scanned: 99999}, Findings: v1alpha1.FindingCounts{High: 9999, Critical: 9999},
+		VulnerabilityData: &v1alpha1.VulnerabilityData{BuildTime: metav1.NewTime(now.Add(-2000 * 24 * time.Hour))},
+	}
+	name := repeatToLength("n", 20)
+	scanner := aScanner(p.namespace, name)
+	cluster := &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterScannerSpec{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{repeatToLength("n", 60): repeatToLength("v", 60)}},
+	}}
+	scan := scanOf(scanner, "registry.example.com/"+repeatToLength("team/", 60)+"web:1.4.7-2026-11-29-with-a-long-tag", func(s *v1alpha1.ImageScan) {
+		s.OwnerReferences, s.Name = nil, name
+	})
+	e := anException(name, "CVE-2024-0001")
+	e.Namespace, e.UID, e.Spec.Status, e.Spec.Reason = p.namespace, "", v1alpha1.VEXUnderInvestigation, repeatToLength("because ", 1000)
+	e.Spec.ExpirationTime = &metav1.Time{Time: now.AddDate(1, 0, 0)}
+	for _, o := range []client.Object{scanner, cluster, scan, e} {
+		p.create(o)
+		p.deleteOnCleanup(o)
+	}
+	scope := &scannerScope{scannerFacts: scannerFacts{covered: true, totals: &store.Totals{}}}
+	write := func(o client.Object, change func()) {
+		p.Eventually(func() error { // the ClusterScanner has a reconciler, which writes its status as well
+			p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+			change()
+			return p.client.Status().Update(t.Context(), o)
+		}, eventuallyTimeout, "100ms").Should(Succeed())
+	}
+	write(scanner, func() { scanner.Status, scope.scanner = status, scanner; scope.setColumns(now) })
+	write(cluster, func() {
+		cluster.Status.ScannerStatus, scope.scanner = status, cluster
+		cluster.Status.Namespaces.Covered = 99999
+		scope.setColumns(now)
+	})
+	write(scan, func() {
+		scan.Status.Image, scan.Status.Phase, scan.Status.Conditions = shortImageName(scan.Spec), v1alpha1.PhaseCataloging, ready[:1]
+		scan.Status.Columns = columnsOf(&scan.Status)
+	})
+	write(e, func() { e.Status.Conditions = ready[:1]; exceptionObjectOf(e).setColumns() })
+	for _, resource := range []string{"scanners", "imagescans", "vulnerabilityexceptions", "clusterscanners"} {
+		table := p.table(resource)
+		if narrow, wide := table.width(name, false), table.width(name, true); narrow > 130 || wide > 220 {
+			t.Errorf("kubectl get %s prints lines of %d characters, with -o wide of %d", resource, narrow, wide)
+		}
+	}
 }
 
 type printed struct {
 	columns []string
-	rows    [][]any
+	// wide is true for a column that only -o wide prints.
+	wide []bool
+	rows [][]any
+}
+
+// width returns the number of characters of the line of one object, with all columns or only those that are printed by default.
+func (all printed) width(name string, wide bool) (characters int) {
+	row := all.rows[slices.IndexFunc(all.rows, func(cells []any) bool { return cells[0] == name })]
+	for i, column := range all.columns {
+		if wide || !all.wide[i] {
+			characters += max(utf8.RuneCountInString(cellText(row[i])), len(column)) + len("   ")
+		}
+	}
+	return characters - len("   ")
+}
+
+// cellText returns the text that kubectl prints for a cell.
+func cellText(cell any) string {
+	if cell == nil {
+		return ""
+	}
+	return fmt.Sprint(cell)
 }
 
 // table requests a resource as a Table, as kubectl does.
@@ -494,7 +597,11 @@ func (p *testEnv) table(resource string) printed {
 	p.t.Helper()
 	transport, err := rest.TransportFor(p.config)
 	p.must(err)
-	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/%s", strings.TrimSuffix(p.config.Host, "/"), v1alpha1.GroupVersion, p.namespace, resource)
+	namespace := "/namespaces/" + p.namespace
+	if strings.HasPrefix(resource, "cluster") {
+		namespace = ""
+	}
+	url := fmt.Sprintf("%s/apis/%s%s/%s", strings.TrimSuffix(p.config.Host, "/"), v1alpha1.GroupVersion, namespace, resource)
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, url, nil)
 	p.must(err)
 	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
@@ -505,7 +612,7 @@ func (p *testEnv) table(resource string) printed {
 	p.must(json.NewDecoder(response.Body).Decode(&table))
 	var all printed
 	for _, column := range table.ColumnDefinitions {
-		all.columns = append(all.columns, column.Name)
+		all.columns, all.wide = append(all.columns, column.Name), append(all.wide, column.Priority > 0)
 	}
 	for _, row := range table.Rows {
 		for i, cell := range row.Cells {

@@ -110,6 +110,7 @@ func (r *ExceptionReconciler) reconcile(ctx context.Context, d exceptionObject) 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	d.setColumns()
 	if !equality.Semantic.DeepEqual(exceptionObjectOf(before).status, d.status) {
 		if err := r.Client.Status().Patch(ctx, d.object, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)

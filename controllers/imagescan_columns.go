@@ -43,12 +43,12 @@ func worstFinding(findings []finding.Finding) string {
 	return line
 }
 
-// shortImageName returns the name of an ImageScan's image for tables, of at most v1alpha1.MaxImageBytes bytes. An image without a reference is
+// shortImageName returns the name of an ImageScan's image for tables, of at most maxImageColumn bytes. An image without a reference is
 // named by its digest.
 func shortImageName(spec v1alpha1.ImageScanSpec) string {
 	for _, text := range spec.References {
 		if ref, err := image.ParseReference(text); err == nil {
-			return ref.Short(v1alpha1.MaxImageBytes)
+			return ref.Short(maxImageColumn)
 		}
 	}
 	return truncate(spec.Digest, len("sha256:")+image.ShortDigestLength+len("…"))

@@ -28,8 +28,8 @@ import (
 // maxObjectBytes bounds the size of an ImageScan in etcd, as JSON. managedReserve is the part of it reserved for field management, which
 // the API server adds.
 const (
-	maxObjectBytes = 4096
-	managedReserve = 1500
+	maxObjectBytes = 4608
+	managedReserve = 1600
 )
 
 // minGaps is the number of entries of status.notCovered that fit never removes.
@@ -221,7 +221,7 @@ func (s *imageScanScope) listWorkloads() {
 
 // shrinkToFit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
 // to one, messages to 128 bytes, all workloads, all top findings, messages to 32 bytes, the end of notCovered (what the engine analyses in
-// no image) down to minGaps entries, the texts about OpenVEX and the SBOM to 64 bytes, messages to 8 bytes, the worst finding, the image's short name, the
+// no image) down to minGaps entries, the texts about OpenVEX and the SBOM to 64 bytes, messages to 8 bytes, the column about details, the worst finding, the image's short name, the
 // texts about the SBOM and OpenVEX to 8 bytes. Counts and conditions always stay.
 func shrinkToFit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
@@ -236,6 +236,7 @@ func shrinkToFit(scan *v1alpha1.ImageScan) {
 		func() bool { return shortenVEX(status.VEX, 64) },
 		func() bool { return shortenOrigin(status.SBOM, 64) },
 		func() bool { return shortenMessages(status.Conditions, 8) },
+		func() bool { return dropText(&status.Columns.Detail) },
 		func() bool { return dropText(&status.WorstFinding) },
 		func() bool { return dropText(&status.Image) },
 		func() bool { return shortenOrigin(status.SBOM, 8) },

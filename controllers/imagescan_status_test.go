@@ -104,7 +104,7 @@ func TestShrinkToFitProperties(t *testing.T) {
 		if is.VEX != nil && *is.VEX.Statements != *was.VEX.Statements {
 			t.Fatal("the number of statements is not the same")
 		}
-		is.WorstFinding, is.Image, is.SBOM, is.VEX = was.WorstFinding, was.Image, was.SBOM, was.VEX
+		is.WorstFinding, is.Image, is.SBOM, is.VEX, is.Columns.Detail = was.WorstFinding, was.Image, was.SBOM, was.VEX, was.Columns.Detail
 		is.Workloads, is.TopFindings, is.NotCovered, is.Conditions[0].Message = was.Workloads, was.TopFindings, was.NotCovered, longer
 		if diff := cmp.Diff(was, is); diff != "" {
 			t.Fatalf("counts, conditions or something else is cut:\n%s", diff)

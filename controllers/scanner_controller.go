@@ -176,6 +176,7 @@ func (r *ScannerReconciler) refuse(ctx context.Context, scanner v1alpha1.Generic
 
 // patchStatus writes the status if it has changed, and emits events.
 func (r *ScannerReconciler) patchStatus(ctx context.Context, before v1alpha1.GenericScanner, s *scannerScope) error {
+	s.setColumns(r.Clock.Now())
 	shrinkStatusToFit(s.scanner)
 	if equality.Semantic.DeepEqual(before, s.scanner) { // only the status is changed
 		return nil

@@ -138,7 +138,7 @@ func TestScannerStatus(t *testing.T) {
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.Low))
 	u.reconcile(scan)
 	status := u.reconcileScanner().Status
-	status.Conditions = nil
+	status.Conditions, status.Columns = nil, v1alpha1.ScannerColumns{} // TestPrinterColumns has the columns
 	want := v1alpha1.ScannerStatus{
 		ObservedGeneration: 1, Images: v1alpha1.ImageCounts{Total: 1, Scanned: 1}, StoreID: u.store.ID(),
 		Findings:          v1alpha1.FindingCounts{Critical: 1, Low: 1, Fixable: 2},

@@ -140,20 +140,21 @@ type NamespaceFindings struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=cscn
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Namespaces",type=integer,JSONPath=`.status.namespaces.covered`
-// +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.status.images.total`
-// +kubebuilder:printcolumn:name="Scanned",type=integer,JSONPath=`.status.images.scanned`
-// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.images.failed`
-// +kubebuilder:printcolumn:name="Critical",type=integer,JSONPath=`.status.findings.critical`
-// +kubebuilder:printcolumn:name="High",type=integer,JSONPath=`.status.findings.high`
-// +kubebuilder:printcolumn:name="Exploited",type=integer,JSONPath=`.status.findings.knownExploited`
-// +kubebuilder:printcolumn:name="Data Age",type=date,JSONPath=`.status.vulnerabilityData.buildTime`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.columns.ready`
+// +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.status.columns.namespaces`
+// +kubebuilder:printcolumn:name="Images",type=string,JSONPath=`.status.columns.images`
+// +kubebuilder:printcolumn:name="Scanned",type=string,JSONPath=`.status.columns.scanned`
+// +kubebuilder:printcolumn:name="Failed",type=string,JSONPath=`.status.columns.failed`
+// +kubebuilder:printcolumn:name="Critical",type=string,JSONPath=`.status.columns.critical`
+// +kubebuilder:printcolumn:name="High",type=string,JSONPath=`.status.columns.high`
+// +kubebuilder:printcolumn:name="Exploited",type=string,JSONPath=`.status.columns.exploited`
+// +kubebuilder:printcolumn:name="Messages",type=string,JSONPath=`.status.columns.messages`
+// +kubebuilder:printcolumn:name="Data Age",type=string,JSONPath=`.status.columns.dataAge`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Suppressed",type=integer,priority=1,JSONPath=`.status.findings.suppressed`
+// +kubebuilder:printcolumn:name="Suppressed",type=string,priority=1,JSONPath=`.status.columns.suppressed`
 // +kubebuilder:printcolumn:name="Engine",type=string,priority=1,JSONPath=`.spec.backend.type`
-// +kubebuilder:printcolumn:name="Selector",type=string,priority=1,JSONPath=`.spec.namespaceSelector`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Selector",type=string,priority=1,JSONPath=`.status.columns.selector`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.columns.message`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must be at most 63 characters, since it is part of a pod annotation's key"
 type ClusterScanner struct {
 	metav1.TypeMeta `json:",inline"`
@@ -164,6 +165,7 @@ type ClusterScanner struct {
 	// +required
 	Spec ClusterScannerSpec `json:"spec,omitzero"`
 	// status defines the observed state of ClusterScanner.
+	// +kubebuilder:default={columns: {}}
 	// +optional
 	Status ClusterScannerStatus `json:"status,omitzero"`
 }

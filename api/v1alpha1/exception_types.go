@@ -132,6 +132,40 @@ type ExceptionStatus struct {
 	// Scanner counts once.
 	// +optional
 	Findings *int32 `json:"findings,omitempty"`
+
+	// columns are the texts that kubectl get prints. They repeat other fields.
+	// +kubebuilder:default={}
+	// +optional
+	Columns ExceptionColumns `json:"columns,omitzero"`
+}
+
+// ExceptionColumns are texts for tables. A value that is not known is "-".
+type ExceptionColumns struct {
+	// findings is the field of the same name.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Findings string `json:"findings,omitempty"`
+	// expires is spec.expirationTime in UTC, or never.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=20
+	// +optional
+	Expires string `json:"expires,omitempty"`
+	// ready is the status of the condition Ready.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=8
+	// +optional
+	Ready string `json:"ready,omitempty"`
+	// reason is the reason of the condition Ready.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=20
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// why is the beginning of spec.reason.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=80
+	// +optional
+	Why string `json:"why,omitempty"`
 }
 
 // VulnerabilityException declares which findings in its namespace need no action. They are left out of counts and messages, and shown as
@@ -140,12 +174,12 @@ type ExceptionStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=vulnex
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.spec.status`
-// +kubebuilder:printcolumn:name="Findings",type=integer,JSONPath=`.status.findings`
-// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Findings",type=string,JSONPath=`.status.columns.findings`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.columns.expires`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.columns.ready`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.columns.reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.spec.reason`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.columns.why`
 type VulnerabilityException struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is a standard object metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
@@ -155,6 +189,7 @@ type VulnerabilityException struct {
 	// +required
 	Spec ExceptionSpec `json:"spec,omitzero"`
 	// status defines the observed state of VulnerabilityException.
+	// +kubebuilder:default={columns: {}}
 	// +optional
 	Status ExceptionStatus `json:"status,omitzero"`
 }
@@ -172,12 +207,12 @@ type VulnerabilityExceptionList struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=cvulnex
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.spec.status`
-// +kubebuilder:printcolumn:name="Findings",type=integer,JSONPath=`.status.findings`
-// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Findings",type=string,JSONPath=`.status.columns.findings`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.columns.expires`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.columns.ready`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.columns.reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.spec.reason`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.columns.why`
 type ClusterVulnerabilityException struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is a standard object metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
@@ -187,6 +222,7 @@ type ClusterVulnerabilityException struct {
 	// +required
 	Spec ClusterExceptionSpec `json:"spec,omitzero"`
 	// status defines the observed state of ClusterVulnerabilityException.
+	// +kubebuilder:default={columns: {}}
 	// +optional
 	Status ExceptionStatus `json:"status,omitzero"`
 }

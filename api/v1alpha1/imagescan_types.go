@@ -216,6 +216,50 @@ type ImageScanStatus struct {
 	// nextAttemptTime is when a failed image is retried.
 	// +optional
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
+
+	// columns are the texts that kubectl get prints. They repeat other fields.
+	// +kubebuilder:default={}
+	// +optional
+	Columns ImageScanColumns `json:"columns,omitzero"`
+}
+
+// ImageScanColumns are texts for tables. A value that is not known is "-", such as the counts of an image without a result.
+type ImageScanColumns struct {
+	// reason says why the image has no result, or Unused if no pod uses the image. It is "-" for an image that runs and has a result.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=21
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// exploited is findings.knownExploited.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Exploited string `json:"exploited,omitempty"`
+	// critical is findings.critical.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Critical string `json:"critical,omitempty"`
+	// high is findings.high.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	High string `json:"high,omitempty"`
+	// fixable is findings.fixable.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Fixable string `json:"fixable,omitempty"`
+	// suppressed is findings.suppressed.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Suppressed string `json:"suppressed,omitempty"`
+	// detail is the beginning of worstFinding or, without a result, of the message of the condition Ready.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Detail string `json:"detail,omitempty"`
 }
 
 // SBOMSource is where a list of packages comes from.
@@ -296,18 +340,14 @@ const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 // +kubebuilder:resource:shortName=iscan
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.status.image`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
-// +kubebuilder:printcolumn:name="Exploited",type=integer,JSONPath=`.status.findings.knownExploited`
-// +kubebuilder:printcolumn:name="Critical",type=integer,JSONPath=`.status.findings.critical`
-// +kubebuilder:printcolumn:name="High",type=integer,JSONPath=`.status.findings.high`
-// +kubebuilder:printcolumn:name="Fixable",type=integer,JSONPath=`.status.findings.fixable`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.columns.reason`
+// +kubebuilder:printcolumn:name="Exploited",type=string,JSONPath=`.status.columns.exploited`
+// +kubebuilder:printcolumn:name="Critical",type=string,JSONPath=`.status.columns.critical`
+// +kubebuilder:printcolumn:name="High",type=string,JSONPath=`.status.columns.high`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Worst",type=string,priority=1,JSONPath=`.status.worstFinding`
-// +kubebuilder:printcolumn:name="Workloads",type=integer,priority=1,JSONPath=`.status.workloadCount`
-// +kubebuilder:printcolumn:name="Suppressed",type=integer,priority=1,JSONPath=`.status.findings.suppressed`
-// +kubebuilder:printcolumn:name="Scanner",type=string,priority=1,JSONPath=`.spec.scannerRef.name`
-// +kubebuilder:printcolumn:name="Platform",type=string,priority=1,JSONPath=`.spec.platform`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Fixable",type=string,priority=1,JSONPath=`.status.columns.fixable`
+// +kubebuilder:printcolumn:name="Suppressed",type=string,priority=1,JSONPath=`.status.columns.suppressed`
+// +kubebuilder:printcolumn:name="Detail",type=string,priority=1,JSONPath=`.status.columns.detail`
 type ImageScan struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is a standard object metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
@@ -317,6 +357,7 @@ type ImageScan struct {
 	// +required
 	Spec ImageScanSpec `json:"spec,omitzero"`
 	// status defines the observed state of ImageScan.
+	// +kubebuilder:default={columns: {}}
 	// +optional
 	Status ImageScanStatus `json:"status,omitzero"`
 }

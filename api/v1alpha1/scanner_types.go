@@ -731,7 +731,92 @@ type ScannerStatus struct {
 	// +listMapKey=name
 	// +optional
 	Exports []ExportStatus `json:"exports,omitempty"`
+
+	// columns are the texts that kubectl get prints. They repeat other fields.
+	// +kubebuilder:default={}
+	// +optional
+	Columns ScannerColumns `json:"columns,omitzero"`
 }
+
+// ScannerColumns are texts for tables. A table leaves out a number that is missing, so that 0 and unknown would look the same: a value that is
+// not known is "-".
+type ScannerColumns struct {
+	// ready is the status of the condition Ready.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=8
+	// +optional
+	Ready string `json:"ready,omitempty"`
+	// namespaces is the number of covered namespaces of a ClusterScanner.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Namespaces string `json:"namespaces,omitempty"`
+	// images is images.total.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Images string `json:"images,omitempty"`
+	// scanned is images.scanned.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Scanned string `json:"scanned,omitempty"`
+	// failed is images.failed.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Failed string `json:"failed,omitempty"`
+	// critical is findings.critical.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Critical string `json:"critical,omitempty"`
+	// high is findings.high.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	High string `json:"high,omitempty"`
+	// exploited is findings.knownExploited.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Exploited string `json:"exploited,omitempty"`
+	// suppressed is findings.suppressed.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=10
+	// +optional
+	Suppressed string `json:"suppressed,omitempty"`
+	// messages is Delivered, None if the scanner has no receiver, or Failing if a message could not be delivered.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=9
+	// +optional
+	Messages string `json:"messages,omitempty"`
+	// dataAge is the age of the vulnerability data when the operator last looked, in hours and then in days, such as 6h or 12d.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=8
+	// +optional
+	DataAge string `json:"dataAge,omitempty"`
+	// selector is the beginning of a ClusterScanner's namespaceSelector.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=20
+	// +optional
+	Selector string `json:"selector,omitempty"`
+	// message is the beginning of the message of the condition Ready.
+	// +kubebuilder:default="-"
+	// +kubebuilder:validation:MaxLength=80
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// Values of ScannerColumns.Messages.
+const (
+	MessagesDelivered = "Delivered"
+	MessagesNone      = "None"
+	MessagesFailing   = "Failing"
+)
+
+// ColumnUnknown is the text of a column whose value is not known.
+const ColumnUnknown = "-"
 
 // ImageCounts counts images by state: total = scanned + pending + failed + excluded.
 type ImageCounts struct {
@@ -853,18 +938,19 @@ const MaxRequestBytes = 64
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=all,shortName=scn
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.status.images.total`
-// +kubebuilder:printcolumn:name="Scanned",type=integer,JSONPath=`.status.images.scanned`
-// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.images.failed`
-// +kubebuilder:printcolumn:name="Critical",type=integer,JSONPath=`.status.findings.critical`
-// +kubebuilder:printcolumn:name="High",type=integer,JSONPath=`.status.findings.high`
-// +kubebuilder:printcolumn:name="Exploited",type=integer,JSONPath=`.status.findings.knownExploited`
-// +kubebuilder:printcolumn:name="Data Age",type=date,JSONPath=`.status.vulnerabilityData.buildTime`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.columns.ready`
+// +kubebuilder:printcolumn:name="Images",type=string,JSONPath=`.status.columns.images`
+// +kubebuilder:printcolumn:name="Scanned",type=string,JSONPath=`.status.columns.scanned`
+// +kubebuilder:printcolumn:name="Failed",type=string,JSONPath=`.status.columns.failed`
+// +kubebuilder:printcolumn:name="Critical",type=string,JSONPath=`.status.columns.critical`
+// +kubebuilder:printcolumn:name="High",type=string,JSONPath=`.status.columns.high`
+// +kubebuilder:printcolumn:name="Exploited",type=string,JSONPath=`.status.columns.exploited`
+// +kubebuilder:printcolumn:name="Messages",type=string,JSONPath=`.status.columns.messages`
+// +kubebuilder:printcolumn:name="Data Age",type=string,JSONPath=`.status.columns.dataAge`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Suppressed",type=integer,priority=1,JSONPath=`.status.findings.suppressed`
+// +kubebuilder:printcolumn:name="Suppressed",type=string,priority=1,JSONPath=`.status.columns.suppressed`
 // +kubebuilder:printcolumn:name="Engine",type=string,priority=1,JSONPath=`.spec.backend.type`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.columns.message`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must be at most 63 characters, since it is part of a pod annotation's key"
 type Scanner struct {
 	metav1.TypeMeta `json:",inline"`
@@ -875,6 +961,7 @@ type Scanner struct {
 	// +required
 	Spec ScannerSpec `json:"spec,omitzero"`
 	// status defines the observed state of Scanner.
+	// +kubebuilder:default={columns: {}}
 	// +optional
 	Status ScannerStatus `json:"status,omitzero"`
 }

@@ -79,6 +79,9 @@ func specDescriptors(definition schema) []v1alpha1.SpecDescriptor {
 func statusDescriptors(definition schema) []v1alpha1.StatusDescriptor {
 	var descriptors []v1alpha1.StatusDescriptor
 	for _, f := range fieldsOf(definition.Properties["status"]) {
+		if f.path[0] == "columns" { // they repeat other fields for kubectl
+			continue
+		}
 		view := plainText
 		if standard[f.last()] != "" {
 			view = standard[f.last()]
