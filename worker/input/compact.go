@@ -32,9 +32,18 @@ func Compact(s *sbom.SBOM) model.Document {
 		ArtifactRelationships: relationships,
 		Source:                compactSource(full.Source),
 		Distro:                full.Distro,
-		Descriptor:            model.Descriptor{Name: full.Descriptor.Name, Version: full.Descriptor.Version},
+		Descriptor:            compactDescriptor(full.Descriptor),
 		Schema:                full.Schema,
 	}
+}
+
+// compactDescriptor returns the tool that made the SBOM, without its configuration except for the mark of MarkForeign.
+func compactDescriptor(d model.Descriptor) model.Descriptor {
+	kept := model.Descriptor{Name: d.Name, Version: d.Version}
+	if isForeign(d.Configuration) {
+		kept.Configuration = foreignMark{true}
+	}
+	return kept
 }
 
 // overlaps returns the only relationships that matching reads: packages whose files belong to another package. It drops

@@ -43,12 +43,26 @@ func (f *File) Packages(config grypepkg.ProviderConfig) ([]grypepkg.Package, gry
 	if err != nil {
 		return nil, grypepkg.Context{}, err
 	}
+	var urls packageURLs
+	if in.descriptor.Configuration.ReadPackageURLs {
+		if urls, err = in.readPackageURLs(config, about.Distro != nil); err != nil {
+			return nil, grypepkg.Context{}, err
+		}
+	}
+	if about.Distro == nil && urls.distro != nil {
+		in.distro = model.LinuxRelease{ID: urls.distro.ID(), VersionID: urls.distro.Version, VersionCodename: urls.distro.Codename}
+		if kept, _, err = in.applyOwnership(config); err != nil {
+			return nil, grypepkg.Context{}, err
+		}
+		about.Distro = urls.distro
+	}
 	packages := grypepkg.FromPackages(in.packages, in.relationships(), config.SynthesisConfig)
 	packages = slices.DeleteFunc(packages, func(p *grypepkg.Package) bool {
 		return in.owned[string(p.ID)] && !kept[p.ID]
 	})
 	for _, p := range packages {
 		p.Distro = about.Distro
+		urls.complete(p)
 	}
 	return grypepkg.FromPtrs(packages), about, nil
 }
@@ -61,6 +75,10 @@ type documentParts struct {
 	owned    map[string]bool
 	distro   model.LinuxRelease
 	schema   model.Schema
+	// descriptor has the mark of MarkForeign.
+	descriptor struct {
+		Configuration foreignMark `json:"configuration"`
+	}
 }
 
 // overlap means that files of the package Child belong to the package Parent.
@@ -90,6 +108,8 @@ func (c *documentParts) decode(from io.Reader) error {
 			err = each(decoder, c.addOverlap)
 		case "distro":
 			err = decoder.Decode(&c.distro)
+		case "descriptor":
+			err = decoder.Decode(&c.descriptor)
 		case "schema":
 			err = decoder.Decode(&c.schema)
 		default:
