@@ -555,7 +555,7 @@ func TestColumnWidths(t *testing.T) {
 	})
 	write(scan, func() {
 		scan.Status.Image, scan.Status.Phase, scan.Status.Conditions = shortImageName(scan.Spec), v1alpha1.PhaseCataloging, ready[:1]
-		scan.Status.Columns = columnsOf(&scan.Status)
+		scan.Status.Columns = columnsOf(&scan.Status, nil)
 	})
 	write(e, func() { e.Status.Conditions = ready[:1]; exceptionObjectOf(e).setColumns() })
 	for _, resource := range []string{"scanners", "imagescans", "vulnerabilityexceptions", "clusterscanners"} {

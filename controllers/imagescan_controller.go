@@ -189,7 +189,7 @@ func (s *imageScanScope) subject() store.Subject {
 // patchStatus writes the status if it has changed, and emits events.
 func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.ImageScan, s *imageScanScope) error {
 	r.setConditions(s)
-	s.scan.Status.Columns = columnsOf(&s.scan.Status)
+	s.scan.Status.Columns = columnsOf(&s.scan.Status, engineGaps(s.backend))
 	shrinkToFit(s.scan)
 	if equality.Semantic.DeepEqual(before.Status, s.scan.Status) {
 		return nil

@@ -45,7 +45,7 @@ func fullStatus(text string) v1alpha1.ImageScanStatus {
 	for range v1alpha1.MaxWorkloads {
 		status.Workloads = append(status.Workloads, truncate(repeatToLength(text, 900), maxWorkloadBytes))
 	}
-	status.Columns = columnsOf(&status)
+	status.Columns = columnsOf(&status, nil)
 	return status
 }
 

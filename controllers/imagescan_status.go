@@ -22,6 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -32,8 +33,12 @@ const (
 	managedReserve = 1600
 )
 
-// minGaps is the number of entries of status.notCovered that fit never removes.
-const minGaps = 10
+// minGaps is the number of entries of status.notCovered that shrinkToFit never removes, and minGapBytes what it leaves of each, which is enough for the
+// name of a distribution.
+const (
+	minGaps     = 10
+	minGapBytes = 20
+)
 
 // Bounds of single texts, in bytes.
 const (
@@ -45,9 +50,9 @@ const (
 
 // setResult copies the report of a cataloged image to the status.
 func (s *imageScanScope) setResult() {
-	s.setFindings()
 	status := &s.scan.Status
 	status.Packages, status.NotCovered = ptr.To(clamp(s.facts.Catalog.Packages)), gapsOf(s.facts.Report.NotCovered)
+	s.setFindings()
 	status.Attempts, status.NextAttemptTime, status.FailedSinceTime = 0, nil, nil
 }
 
@@ -106,6 +111,9 @@ func (s *imageScanScope) setFindings() {
 		status.ScanTime = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings, status.WorstFinding = &counts, top, worstFinding(summary.Top)
+	if held := imageGaps(status.NotCovered, engineGaps(s.backend)); len(held) > 0 && status.WorstFinding == "" {
+		status.WorstFinding = truncate(describeHeld(held, ""), v1alpha1.MaxWorstBytes)
+	}
 }
 
 // recount applies the exceptions in force to a result that no action updates: the image is not used, its Scanner is suspended, or its last
@@ -221,7 +229,8 @@ func (s *imageScanScope) listWorkloads() {
 
 // shrinkToFit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
 // to one, messages to 128 bytes, all workloads, all top findings, messages to 32 bytes, the end of notCovered (what the engine analyses in
-// no image) down to minGaps entries, the texts about OpenVEX and the SBOM to 64 bytes, messages to 8 bytes, the column about details, the worst finding, the image's short name, the
+// no image) down to minGaps entries, their texts to minGapBytes from the last to the first, the texts about OpenVEX and the SBOM to 64 bytes, messages to
+// 8 bytes, the column about details, the worst finding, the image's short name, the
 // texts about the SBOM and OpenVEX to 8 bytes. Counts and conditions always stay.
 func shrinkToFit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
@@ -233,6 +242,7 @@ func shrinkToFit(scan *v1alpha1.ImageScan) {
 		func() bool { return dropLast(&status.TopFindings, 0) },
 		func() bool { return shortenMessages(status.Conditions, 32) },
 		func() bool { return dropLast(&status.NotCovered, minGaps) },
+		func() bool { return shortenLastGap(status.NotCovered) },
 		func() bool { return shortenVEX(status.VEX, 64) },
 		func() bool { return shortenOrigin(status.SBOM, 64) },
 		func() bool { return shortenMessages(status.Conditions, 8) },
@@ -266,6 +276,16 @@ func dropLast[T any](list *[]T, least int) bool {
 	}
 	*list = (*list)[:len(*list)-1]
 	return true
+}
+
+func shortenLastGap(gaps []string) bool {
+	for i, gap := range slices.Backward(gaps) {
+		if len(gap) > minGapBytes {
+			gaps[i] = truncate(gap, minGapBytes)
+			return true
+		}
+	}
+	return false
 }
 
 func dropText(text *string) bool {
@@ -367,16 +387,18 @@ func gapsOf(names []string) (gaps []string) {
 func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	found := describeFindings(status.Findings)
 	held := imageGaps(status.NotCovered, never)
-	unknown := fmt.Sprintf("nothing is known about %s in this image", joinGaps(held))
 	switch {
 	case status.Packages != nil && *status.Packages == 0 && found == noFindings:
 		found = fmt.Sprintf("nothing is known about the image: %s found no packages in it", status.Engine)
 	case len(held) > 0 && found == noFindings:
-		found = unknown
+		found = describeHeld(held, " in this image")
 	case len(held) > 0:
-		found += "; " + unknown
+		found += "; " + describeHeld(held, " in this image")
 	}
-	return found + describeGaps(status.Engine, status.NotCovered) + describeOrigin(status.SBOM) + describeVEX(status.VEX)
+	if len(held) < len(status.NotCovered) {
+		found += describeGaps(status.Engine, status.NotCovered)
+	}
+	return found + describeOrigin(status.SBOM) + describeVEX(status.VEX)
 }
 
 // describeScanned describes in one line what was found in all images of a Scanner and what was not analysed.
@@ -393,9 +415,29 @@ func describeScanned(s *scannerScope) string {
 			found += fmt.Sprintf(" in what %s covers", engine)
 		}
 		slices.Sort(held)
-		found += fmt.Sprintf("; of %s, nothing is known about %s", announce.Pluralize(images, "image"), joinGaps(slices.Compact(held)))
+		found += fmt.Sprintf("; of %s, %s", announce.Pluralize(images, "image"), describeHeld(slices.Compact(held), ""))
 	}
 	return fmt.Sprintf("%s scanned: %s%s", announce.Pluralize(int(s.scanner.ScannerStatus().Images.Scanned), "image"), found, describeGaps(engine, never))
+}
+
+// describeHeld describes what images contain and their reports do not cover: packages of which nothing is known, and distributions that have ended.
+func describeHeld(held []string, where string) string {
+	var unknown, ended []string
+	for _, gap := range held {
+		if name, since, hasEnded := strings.Cut(gap, workerapi.NoUpdatesSince); hasEnded {
+			ended = append(ended, name+" since "+since)
+		} else {
+			unknown = append(unknown, gap)
+		}
+	}
+	var texts []string
+	if len(unknown) > 0 {
+		texts = append(texts, fmt.Sprintf("nothing is known about %s%s", joinGaps(unknown), where))
+	}
+	if len(ended) > 0 {
+		texts = append(texts, "newer vulnerabilities are not known for lack of security updates: "+joinGaps(ended))
+	}
+	return strings.Join(texts, "; ")
 }
 
 // maxNamedGaps is the number of gaps that a message names. status.notCovered has all of them.

@@ -290,7 +290,19 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	// Ignored is the number of matches that the engine's own rules dropped.
 	Ignored int `json:"ignored"`
+	// NotCovered are the packages of the image that the engine has no data about, such as "OS packages (deb)" or "OS packages (deb) of debian 7", and
+	// the distributions whose data has ended, such as "debian 9: no security updates since 2022-06-30". At most MaxNotCovered of MaxNotCoveredBytes.
+	NotCovered []string `json:"notCovered,omitempty"`
 }
+
+// Bounds of Report.NotCovered.
+const (
+	MaxNotCovered      = 14
+	MaxNotCoveredBytes = 64 // of one entry
+)
+
+// NoUpdatesSince is in an entry of Report.NotCovered between the name of a distribution that has ended and the day since when.
+const NoUpdatesSince = ": no security updates since "
 
 // Finding is one match of an advisory with a package.
 type Finding struct {

@@ -15,7 +15,7 @@ const (
 	MaxWorkloads       = 10
 	MaxMessageBytes    = 512
 	MaxNotCovered      = 14
-	MaxNotCoveredBytes = 20 // of one entry
+	MaxNotCoveredBytes = 64 // of one entry
 	MaxImageBytes      = 40
 	MaxWorstBytes      = 168
 	MaxSignerBytes     = 200
@@ -151,11 +151,12 @@ type ImageScanStatus struct {
 	// +optional
 	VEX *ImageVEX `json:"vex,omitempty"`
 
-	// notCovered lists what the engine never has findings for. Packages that this image contains come first, such as those of its
-	// distribution. Ecosystems whose packages it may contain follow. Empty if the engine reports no such gaps.
+	// notCovered lists what the engine has no findings for. Packages that this image contains come first, such as those of its distribution if that
+	// is not known or has no data, and a distribution without security updates with the day since when. Ecosystems whose packages the image may contain
+	// follow. Empty if the engine reports no such gaps.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=14
-	// +kubebuilder:validation:items:MaxLength=20
+	// +kubebuilder:validation:items:MaxLength=64
 	// +optional
 	NotCovered []string `json:"notCovered,omitempty"`
 
@@ -166,7 +167,7 @@ type ImageScanStatus struct {
 
 	// worstFinding is the first of topFindings in one line: the vulnerability, its severity, the package with its version, and the version that
 	// fixes it. A known exploited vulnerability is marked, and one whose probability of exploitation (EPSS) puts it before more severe ones.
-	// Empty if there are no findings that need action.
+	// If there are no findings that need action, it says what the image contains and the report does not cover; empty if that is nothing.
 	// +kubebuilder:validation:MaxLength=168
 	// +optional
 	WorstFinding string `json:"worstFinding,omitempty"`
@@ -225,7 +226,8 @@ type ImageScanStatus struct {
 
 // ImageScanColumns are texts for tables. A value that is not known is "-", such as the counts of an image without a result.
 type ImageScanColumns struct {
-	// reason says why the image has no result, or Unused if no pod uses the image. It is "-" for an image that runs and has a result.
+	// reason says why the image has no result, Unused if no pod uses the image, or PartlyCovered if it contains packages that the result does not cover.
+	// It is "-" for another image that runs and has a result.
 	// +kubebuilder:default="-"
 	// +kubebuilder:validation:MaxLength=21
 	// +optional

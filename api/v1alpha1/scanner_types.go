@@ -818,6 +818,9 @@ const (
 // ColumnUnknown is the text of a column whose value is not known.
 const ColumnUnknown = "-"
 
+// ColumnPartlyCovered is the reason in a table of an image that contains packages which its result does not cover (status.notCovered).
+const ColumnPartlyCovered = "PartlyCovered"
+
 // ImageCounts counts images by state: total = scanned + pending + failed + excluded.
 type ImageCounts struct {
 	// total number of distinct images.

@@ -127,7 +127,7 @@ export type DayOfHistory = {
   toActOn: number;
 };
 
-/** Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none. */
+/** What the engine has no findings for: first packages that the image contains, such as those of a distribution without data ("OS packages (deb)", "debian 12") or without security updates ("debian 9: no security updates since 2022-06-30"), then ecosystems whose packages the image may contain. Omitted if the engine reports none. */
 export type Ecosystems = Array<string>;
 
 /** Why the stream ends; with bye. */

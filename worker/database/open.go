@@ -18,6 +18,7 @@ type DB struct {
 	// Version is the open version.
 	Version
 	provider vulnerability.Provider
+	systems  v6.OperatingSystemStoreReader
 	held     *lock
 	closing  sync.Once
 
@@ -53,6 +54,7 @@ func Open(v Version) (*DB, error) {
 		held.unlock()
 		return nil, errors.Join(err, reader.Close())
 	}
+	db.systems = reader
 	db.provider = &strictProvider{Provider: v6.NewVulnerabilityProvider(reader), db: db}
 	// Grype reads the names of architectures here, and silently uses a built-in list if that fails.
 	if err := db.LastFailure(); err != nil {

@@ -2,6 +2,7 @@ package match
 
 import (
 	"context"
+	"time"
 
 	grypematch "github.com/anchore/grype/grype/match"
 	"github.com/anchore/grype/grype/pkg"
@@ -38,7 +39,7 @@ func Packages(ctx context.Context, db *database.DB, packages []pkg.Package, abou
 func PackagesWithoutCache(ctx context.Context, db *database.DB, packages []pkg.Package, about pkg.Context) (*workerapi.Report, error) {
 	lookups, done := db.BorrowLookups()
 	defer done()
-	return matchWith(ctx, run{db, lookups, matchers(), packages}, packages, about)
+	return matchWith(ctx, run{db, lookups, matchers(), packages, time.Now()}, packages, about)
 }
 
 // KeyOf returns the key of a package, as text; empty if it has none.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/anchore/grype/grype"
 	grypematch "github.com/anchore/grype/grype/match"
 	"github.com/anchore/grype/grype/pkg"
 
 	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/database"
 	"github.com/scanner-operator/scanner-operator/worker/input"
 	"github.com/scanner-operator/scanner-operator/worker/version"
@@ -53,7 +55,7 @@ func matchPackages(ctx context.Context, db *database.DB, packages []pkg.Package,
 	lookups, done := db.BorrowLookups()
 	defer done()
 	cache := newImageCache(db, packages)
-	return matchWith(ctx, run{db, lookups, cache.wrap(matchers()), cache.withoutClean(packages)}, packages, about)
+	return matchWith(ctx, run{db, lookups, cache.wrap(matchers()), cache.withoutClean(packages), clock.System{}.Now()}, packages, about)
 }
 
 // run is what Grype runs on for one image.
@@ -63,6 +65,8 @@ type run struct {
 	matchers []grypematch.Matcher
 	// packages are those that can have matches or ignore rules.
 	packages []pkg.Package
+	// now decides which distributions have ended.
+	now time.Time
 }
 
 // matchWith runs Grype and builds the report. packages are all packages of the image.
@@ -85,11 +89,15 @@ func matchWith(ctx context.Context, r run, packages []pkg.Package, about pkg.Con
 	if err != nil {
 		return nil, err
 	}
+	gaps, err := notCovered(packages, r.lookups, r.now)
+	if err != nil {
+		return nil, err
+	}
 	report := &workerapi.Report{
 		Database: r.db.Database,
 		Tool:     version.Grype(),
 		Findings: findings(matches),
-		Ignored:  len(ignored),
+		Ignored:  len(ignored), NotCovered: gaps,
 	}
 	if about.Distro != nil {
 		report.Distro = about.Distro.String()

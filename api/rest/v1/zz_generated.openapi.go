@@ -573,8 +573,9 @@ type DayOfHistory struct {
 	ToActOn int `json:"toActOn"`
 }
 
-// Ecosystems Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
-// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
+// Ecosystems What the engine has no findings for: first packages that the image contains, such as those of a distribution without data ("OS packages (deb)",
+// "debian 12") or without security updates ("debian 9: no security updates since 2022-06-30"), then ecosystems whose packages the image may contain.
+// Omitted if the engine reports none.
 type Ecosystems = []string
 
 // EndReason Why the stream ends; with bye.
@@ -917,8 +918,9 @@ type ImageScan struct {
 	Namespace       string    `json:"namespace"`
 	NextAttemptTime time.Time `json:"nextAttemptTime,omitempty,omitzero"`
 
-	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
-	// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
+	// NotCovered What the engine has no findings for: first packages that the image contains, such as those of a distribution without data ("OS packages (deb)",
+	// "debian 12") or without security updates ("debian 9: no security updates since 2022-06-30"), then ecosystems whose packages the image may contain.
+	// Omitted if the engine reports none.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
@@ -1286,8 +1288,9 @@ type Report struct {
 	Engine    EngineName `json:"engine"`
 	MatchTime time.Time  `json:"matchTime"`
 
-	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
-	// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
+	// NotCovered What the engine has no findings for: first packages that the image contains, such as those of a distribution without data ("OS packages (deb)",
+	// "debian 12") or without security updates ("debian 9: no security updates since 2022-06-30"), then ecosystems whose packages the image may contain.
+	// Omitted if the engine reports none.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
@@ -1731,8 +1734,9 @@ type WorkloadImage struct {
 	// ImageScan The name of the ImageScan; omitted until there is one.
 	ImageScan string `json:"imageScan,omitempty,omitzero"`
 
-	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
-	// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
+	// NotCovered What the engine has no findings for: first packages that the image contains, such as those of a distribution without data ("OS packages (deb)",
+	// "debian 12") or without security updates ("debian 9: no security updates since 2022-06-30"), then ecosystems whose packages the image may contain.
+	// Omitted if the engine reports none.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.

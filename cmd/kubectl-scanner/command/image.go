@@ -180,7 +180,7 @@ func incomplete(scan *v1alpha1.ImageScan, failed bool, notCovered []string) stri
 	case failed:
 		return "the last attempt to scan " + shortImageOf(scan) + " failed, and the findings are those of an earlier one"
 	case len(notCovered) > 0:
-		return "the engine does not analyze " + strings.Join(notCovered, ", ") + " in " + shortImageOf(scan)
+		return "the result of " + shortImageOf(scan) + " does not cover " + strings.Join(notCovered, ", ")
 	}
 	return ""
 }

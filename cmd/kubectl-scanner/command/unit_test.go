@@ -185,7 +185,7 @@ func TestTopResults(t *testing.T) {
 		"no result":    {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhasePending}, "there is no result of shop/web:1 (Pending)"},
 		"not listed":   {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned, Findings: &v1alpha1.FindingCounts{High: 2}}, "2 findings are not in the ImageScan"},
 		"failed":       {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseFailed, Findings: &v1alpha1.FindingCounts{}}, "the last attempt to scan shop/web:1 failed, and the findings are those of an earlier one"},
-		"not analyzed": {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned, Findings: &v1alpha1.FindingCounts{}, NotCovered: []string{"Go"}}, "the engine does not analyze Go in shop/web:1"},
+		"not analyzed": {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned, Findings: &v1alpha1.FindingCounts{}, NotCovered: []string{"Go"}}, "the result of shop/web:1 does not cover Go"},
 	} {
 		tt.status.Image = "shop/web:1"
 		if got := topResults([]v1alpha1.ImageScan{{Status: tt.status}})[0].notKnown; got != tt.want {

@@ -126,7 +126,7 @@ func why(scan *v1alpha1.ImageScan) explanation {
 	switch phaseOf(scan) {
 	case v1alpha1.PhaseScanned:
 		if len(scan.Status.NotCovered) > 0 {
-			e.Message += "; the engine does not analyze " + strings.Join(scan.Status.NotCovered, ", ")
+			e.Message += "; the result does not cover " + strings.Join(scan.Status.NotCovered, ", ")
 		}
 	case v1alpha1.PhaseFailed:
 		e.Message += fmt.Sprintf(" (attempts: %d", scan.Status.Attempts)

@@ -26,6 +26,7 @@ func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report work
 		DataVersion: versionOf(report.Database, report.Tool).Version,
 		MatchedAt:   b.Clock.Now(),
 		Distro:      report.Distro,
+		NotCovered:  report.NotCovered,
 		// If another Grype version misses a finding with the same database build, that does not prove a fix.
 		Evidence: store.Evidence{After: built, Made: built},
 		Findings: Normalise(report.Findings),

@@ -25,6 +25,8 @@ type Advisories struct {
 	EPSS []EPSS
 	// KEV are known exploited vulnerabilities, as CISA publishes them.
 	KEV []map[string]any
+	// EOL are the ends of distributions' releases. Only those count for which there are advisories.
+	EOL []EOL
 }
 
 // DistroAdvisory is one vulnerability in one source package of a distribution's release.
@@ -60,6 +62,14 @@ type EPSS struct {
 	CVE        string  `json:"cve"`
 	EPSS       float64 `json:"epss"`
 	Percentile float64 `json:"percentile"`
+}
+
+// EOL is when a distribution's release gets no security updates any more, in the names of https://endoflife.date.
+type EOL struct {
+	Product string `json:"product"`
+	Name    string `json:"name"`
+	// EOLFrom is a day, YYYY-MM-DD.
+	EOLFrom string `json:"eolFrom"`
 }
 
 // distroFile matches the name of a distribution's file: debian-12.json, alpine-3.18.json, rhel-9.json.
@@ -107,10 +117,12 @@ func (a *Advisories) readFile(file string) error {
 		return appendRows(file, &a.EPSS)
 	case "kev.json":
 		return appendRows(file, &a.KEV)
+	case "eol.json":
+		return appendRows(file, &a.EOL)
 	}
 	match := distroFile.FindStringSubmatch(name)
 	if match == nil {
-		return fmt.Errorf("%s: the name must be <distribution>-<release>.json, cvss.json, epss.json or kev.json", file)
+		return fmt.Errorf("%s: the name must be <distribution>-<release>.json, cvss.json, epss.json, kev.json or eol.json", file)
 	}
 	if _, ok := versionFormats[match[1]]; !ok {
 		return fmt.Errorf("%s: distribution %q is not known; known are %q", file, match[1], knownDistros())

@@ -28,7 +28,7 @@ type record struct {
 //	<provider>/results/*.json   {"schema", "identifier", "item"}
 type workspace struct {
 	provider string
-	// schema selects Grype's reader: os, nvd, github-security-advisory, osv, epss, known-exploited.
+	// schema selects Grype's reader: os, nvd, github-security-advisory, osv, epss, known-exploited, eol.
 	schema  string
 	records []record
 }
@@ -44,7 +44,8 @@ func (a *Advisories) workspaces(built time.Time) []workspace {
 	all = append(all, a.distroWorkspaces()...)
 	return append(all,
 		workspace{provider: "epss", schema: "epss", records: a.epssRecords(built)},
-		workspace{provider: "kev", schema: "known-exploited", records: a.kevRecords()})
+		workspace{provider: "kev", schema: "known-exploited", records: a.kevRecords()},
+		workspace{provider: "eol", schema: "eol", records: a.eolRecords()})
 }
 
 // epssRecords returns the probabilities with the build's day as their date, since a database holds those of one day only.
@@ -63,6 +64,15 @@ func (a *Advisories) kevRecords() []record {
 	var records []record
 	for _, row := range a.KEV {
 		records = append(records, record{id: fmt.Sprint(row["cveID"]), item: row})
+	}
+	return records
+}
+
+// eolRecords returns the ends of releases. Grype's builder reads them last, since they complete records of distributions.
+func (a *Advisories) eolRecords() []record {
+	var records []record
+	for _, e := range a.EOL {
+		records = append(records, record{id: e.Product + "-" + e.Name, item: map[string]any{"product": e.Product, "name": e.Name, "eolFrom": e.EOLFrom}})
 	}
 	return records
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -101,12 +102,26 @@ func (r *reportReader) field(name json.Token) error {
 		into = &r.report.Distro
 	case "ignored":
 		into = &r.report.Ignored
+	case "notCovered":
+		return r.notCovered()
 	case "findings":
 		return r.findings()
 	default:
 		into = new(json.RawMessage)
 	}
 	return r.json.Decode(into)
+}
+
+// notCovered decodes what the report does not cover.
+func (r *reportReader) notCovered() error {
+	if err := r.json.Decode(&r.report.NotCovered); err != nil {
+		return err
+	}
+	tooLong := func(gap string) bool { return len(gap) > workerapi.MaxNotCoveredBytes }
+	if gaps := r.report.NotCovered; len(gaps) > workerapi.MaxNotCovered || slices.ContainsFunc(gaps, tooLong) {
+		return refuse(http.StatusRequestEntityTooLarge, "notCovered: at most %d texts of %d bytes", workerapi.MaxNotCovered, workerapi.MaxNotCoveredBytes)
+	}
+	return nil
 }
 
 // findings decodes the findings one by one; null is an empty list.

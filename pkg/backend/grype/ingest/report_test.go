@@ -28,9 +28,9 @@ func TestDecodeReport(t *testing.T) {
 		status int // of the refusal; 0 for none
 	}{
 		"all fields, findings first": {
-			text: `{"findings":[{"id":"A"},{"id":"B","aliases":["C"]}],"tool":"grype","distro":"debian 12","ignored":3,` + builtAtNoon + `} `,
+			text: `{"findings":[{"id":"A"},{"id":"B","aliases":["C"]}],"tool":"grype","distro":"debian 12","ignored":3,"notCovered":["OS packages (rpm)"],` + builtAtNoon + `} `,
 			want: workerapi.Report{
-				Database: built, Tool: "grype", Distro: "debian 12", Ignored: 3,
+				Database: built, Tool: "grype", Distro: "debian 12", Ignored: 3, NotCovered: []string{"OS packages (rpm)"},
 				Findings: []workerapi.Finding{{ID: "A"}, {ID: "B", Aliases: []string{"C"}}},
 			},
 		},
@@ -43,6 +43,10 @@ func TestDecodeReport(t *testing.T) {
 		"too many findings":     {text: `{` + builtAtNoon + `,"findings":` + list(workerapi.MaxReportFindings+1, "{}") + `}`, status: http.StatusRequestEntityTooLarge},
 		"too many entries": {
 			text: `{"findings":` + list(11, `{"cvss":`+list(100_000, "{}")+`}`) + `,` + builtAtNoon + `}`, status: http.StatusRequestEntityTooLarge,
+		},
+		"too many gaps": {text: `{` + builtAtNoon + `,"notCovered":` + list(workerapi.MaxNotCovered+1, `"x"`) + `}`, status: http.StatusRequestEntityTooLarge},
+		"too long a gap": {
+			text: `{` + builtAtNoon + `,"notCovered":["` + strings.Repeat("x", workerapi.MaxNotCoveredBytes+1) + `"]}`, status: http.StatusRequestEntityTooLarge,
 		},
 		"too large a finding": {
 			text:   `{"findings":[{"description":"` + strings.Repeat("x", 2*workerapi.MaxFindingBytes) + `"}],` + builtAtNoon + `}`,

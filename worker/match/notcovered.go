@@ -1,0 +1,69 @@
+package match
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anchore/grype/grype/distro"
+	"github.com/anchore/grype/grype/pkg"
+	syftpkg "github.com/anchore/syft/syft/pkg"
+
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
+)
+
+// distroPackages are the types of packages that Grype matches with the data of their distribution.
+var distroPackages = []syftpkg.Type{syftpkg.AlpmPkg, syftpkg.ApkPkg, syftpkg.DebPkg, syftpkg.PortagePkg, syftpkg.RpmPkg}
+
+// maxDistroName bounds the name of a distribution, in bytes. Names come from images.
+const maxDistroName = 24
+
+// notCovered returns the packages of distributions for which the database has no data, or none since their end of life, as workerapi.Report has
+// them. now decides what has ended.
+func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) ([]string, error) {
+	type group struct {
+		packages syftpkg.Type
+		distro   *distro.Distro
+	}
+	seen := map[group]bool{}
+	var gaps []string
+	for _, p := range packages {
+		g := group{p.Type, p.Distro}
+		if seen[g] || !slices.Contains(distroPackages, p.Type) {
+			continue
+		}
+		seen[g] = true
+		gap, err := gapOf(p.Type, p.Distro, known, now)
+		if err != nil {
+			return nil, err
+		}
+		if gap != "" && !slices.Contains(gaps, gap) {
+			gaps = append(gaps, gap)
+		}
+	}
+	slices.Sort(gaps)
+	return gaps[:min(len(gaps), workerapi.MaxNotCovered)], nil
+}
+
+// gapOf returns what the database does not cover of a distribution's packages; empty if they are covered.
+func gapOf(packages syftpkg.Type, d *distro.Distro, known *database.Lookups, now time.Time) (string, error) {
+	gap := "OS packages (" + string(packages) + ")"
+	if d == nil {
+		return gap, nil
+	}
+	name := text.Truncate(strings.TrimSpace(cmp.Or(d.ID(), d.Name())+" "+d.VersionString()), maxDistroName)
+	switch hasData, err := known.HasDistro(d); {
+	case err != nil:
+		return "", err
+	case !hasData:
+		return gap + " of " + name, nil
+	}
+	end, err := known.SecurityEnd(d)
+	if err != nil || end == nil || !now.After(*end) {
+		return "", err
+	}
+	return name + workerapi.NoUpdatesSince + end.Format(time.DateOnly), nil
+}
