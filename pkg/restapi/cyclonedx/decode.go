@@ -92,7 +92,7 @@ func limitExceeded(pointer, format string, args ...any) error {
 func Decode(r io.Reader, now time.Time) (*Document, error) {
 	text := &boundedReader{from: r}
 	d := decoder{
-		text: text, json: json.NewDecoder(text), seen: make(map[string]bool), packages: make(map[string]affectedPackage),
+		text: text, json: json.NewDecoder(text), seen: make(map[string]bool), listed: make(map[string]bool), packages: make(map[string]affectedPackage),
 		document: &Document{Version: 1},
 	}
 	d.json.UseNumber() // a number that is not read may have any value
@@ -111,8 +111,9 @@ type decoder struct {
 	text     *boundedReader
 	json     *json.Decoder
 	document *Document
-	// seen are the fields of the document so far.
+	// seen are the fields of the document so far, and listed the pointers of those that are lists. A field that is null is like one that is missing.
 	seen      map[string]bool
+	listed    map[string]bool
 	format    string
 	timestamp string
 	// engine is the name under which this program wrote the document; empty for documents of others.
@@ -231,9 +232,13 @@ func (d *decoder) list(pointer string, each func(pointer string) error) error {
 	if err != nil {
 		return d.syntax(pointer, err)
 	}
+	if opening == nil {
+		return nil
+	}
 	if opening != json.Delim('[') {
 		return invalid(pointer, "it is not a list")
 	}
+	d.listed[pointer] = true
 	for n := 0; d.json.More(); n++ {
 		if err := each(pointer + "/" + strconv.Itoa(n)); err != nil {
 			return err
@@ -366,7 +371,7 @@ func (d *decoder) checkHeader(now time.Time) (err error) {
 		return invalid("/version", "it must be at least 1")
 	case d.timestamp == "":
 		return invalid("/metadata/timestamp", "it is missing: it tells which of two documents is newer")
-	case !d.seen["vulnerabilities"]:
+	case !d.listed["/vulnerabilities"]:
 		return invalid("/vulnerabilities", "it is missing: an empty list says that there are none")
 	}
 	if document.Timestamp, err = time.Parse(time.RFC3339, d.timestamp); err != nil {

@@ -193,6 +193,13 @@ func TestLimitsAreReached(t *testing.T) {
 	}
 }
 
+// TestNullComponents: some tools write null instead of an empty list.
+func TestNullComponents(t *testing.T) {
+	if got := decoded(t, []byte(join(header, madeAt, `"components":null`, `"vulnerabilities":[]`))); len(got.Findings) != 0 {
+		t.Errorf("%d findings, want none", len(got.Findings))
+	}
+}
+
 // TestVersions: each supported version is read, with the fields in any order and the tools as each version has them.
 func TestVersions(t *testing.T) {
 	for version, tool := range map[string]string{
