@@ -25,10 +25,12 @@ export function Suppressed({ exception }: { exception: Exception | undefined }) 
   return <span class="mark" title={`${exceptionName(exception)}: ${exception.reason}${until}`}>suppressed</span>;
 }
 
-// Counts shows how many findings there are of each severity, or says that there are none.
-export function Counts({ counts }: { counts: FindingCounts | undefined }) {
+// Counts shows how many findings there are of each severity, or says that there are none. With notCovered, what the result does not cover, none is no
+// all-clear.
+export function Counts({ counts, notCovered = [] }: { counts: FindingCounts | undefined; notCovered?: string[] | undefined }) {
   if (!counts) return <span class="mute">no result yet</span>;
   const { worst, lower } = countsOf(counts);
+  if (worst.length === 0 && lower === 0 && notCovered.length > 0) return <span class="stale" title={`Not covered: ${notCovered.join(', ')}`}>none known</span>;
   if (worst.length === 0 && lower === 0) return <span class="mute">none</span>;
   return <span class="counts">{worst.map(([severity, n]) => <span class={`n ${severity}`} key={severity}><b>{number(n)}</b> {severity}</span>)}
     {lower > 0 && <span class="n mute" title={`${counts.low} Low, ${counts.negligible} Negligible, ${counts.unknown} Unknown`}>{number(lower)} lower</span>}</span>;
@@ -205,7 +207,7 @@ export function NotCovered({ coverage, scope, clear, unsure, rest }: { coverage:
   const gaps = gapsOf(coverage.notCovered);
   const { ecosystems } = coverage.notCovered;
   const where = scope ?? (coverage.allNamespaces ? 'in all namespaces that are scanned' : 'in the namespaces that you may see');
-  const details = gaps && <p>Not covered: {gaps}. {ecosystems && ecosystems.length > 0 && <>No engine analyzed {ecosystems.join(', ')} there. </>}<a href={href('/coverage')}>Coverage</a></p>;
+  const details = gaps && <p>Not covered: {gaps}. {ecosystems && ecosystems.length > 0 && <>No engine covers {ecosystems.join(', ')} there. </>}<a href={href('/coverage')}>Coverage</a></p>;
   if (!clear) return details ? <div class="notice warn">{details}</div> : null;
   if (coverage.scanners === 0) return <div class="answer warn"><p class="big">Unknown: nothing is scanned {where}.</p><p>There is no Scanner and no ClusterScanner for it.</p></div>;
   const others = rest && <p>{rest}</p>;

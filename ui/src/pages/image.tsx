@@ -21,14 +21,14 @@ export function ImagePage() {
   return <View of={scan}>{(image) => <>
     <Title text={nameOf(image)}><Copy text={location.href} what="the link to this page" /> {image.mayRescan && <ScanAgain key={`${image.scanTime} ${image.attempts}`} image={image} />}</Title>
     <Facts facts={[
-      ['Phase', <PhaseMark phase={image.phase} />], ['Findings', <Counts counts={image.findings} />], ['With a fix', image.findings && String(image.findings.fixable)],
+      ['Phase', <PhaseMark phase={image.phase} />], ['Findings', <Counts counts={image.findings} notCovered={image.notCovered} />], ['With a fix', image.findings && String(image.findings.fixable)],
       ['Suppressed', image.findings && image.findings.suppressed > 0 && String(image.findings.suppressed)],
       ['Scanned', image.scanTime && <Time at={image.scanTime} />], ['By', `${image.scanner.kind} ${image.scanner.name}${image.engine ? `, ${image.engine}` : ''}`],
       ['Namespace', <a href={href('/images', {}, { namespace: image.namespace })}>{image.namespace}</a>], ['Platform', image.platform],
       ['Digest', <><code title={image.digest}>{shortDigest(image.digest)}</code> <Copy text={image.digest} what="the digest" /></>],
       ['Workloads', image.workloadCount > 0 ? <WorkloadLinks namespace={image.namespace} workloads={image.workloads ?? []} total={image.workloadCount} /> : 'none now'],
       ['List of packages', image.sbom && <ListOrigin origin={image.sbom} />],
-      ['Not analyzed', (image.notCovered ?? []).join(', ')], ['Next attempt', image.nextAttemptTime && date(image.nextAttemptTime)],
+      ['Not covered', image.notCovered && <span class="stale"><Foreign text={image.notCovered.join(', ')} /></span>], ['Next attempt', image.nextAttemptTime && date(image.nextAttemptTime)],
     ]} />
     {(image.phase === 'Failed' || image.conditions.some((c) => c.type === 'ReceiverNotAllowed')) && <Conditions conditions={image.conditions} />}
     <nav class="tabs" aria-label="Parts of this image">{tabs.map(([value, label]) => <a key={value} href={location.pathname + queryOf({ tab: value })} aria-current={tab === value ? 'page' : undefined}>{label}</a>)}</nav>

@@ -58,7 +58,7 @@ const columns = [
   { name: 'Image', cell: (s: ImageScan) => <><a class="row" href={href('/namespaces/{namespace}/images/{name}', { namespace: s.namespace, name: s.name })}><Foreign text={nameOf(s)} /></a>
     <div class="mute">{shortDigest(s.digest)} · {s.platform} · {s.engine ?? s.scanner.name}</div></> },
   { name: 'Phase', cell: (s: ImageScan) => <><PhaseMark phase={s.phase} />{s.phase === 'Failed' && <div class="mute">{reasonOf(s)}</div>}</> },
-  { name: 'Findings', cell: (s: ImageScan) => <Counts counts={s.findings} /> },
+  { name: 'Findings', cell: (s: ImageScan) => <Counts counts={s.findings} notCovered={s.notCovered} /> },
   { name: 'With a fix', cell: (s: ImageScan) => s.findings?.fixable ?? '', class: 'number' },
   { name: 'Workloads', cell: (s: ImageScan) => <span class="break">{(s.workloads ?? []).slice(0, 2).join(', ')}{s.workloadCount > 2 && ` and ${s.workloadCount - 2} more`}</span> },
   { name: 'Scanned', cell: (s: ImageScan) => <Time at={s.scanTime} /> },

@@ -28,7 +28,7 @@ function Answer({ found: { findings, total, notCovered } }: { found: WorkloadDet
     <p class="big">{headline}</p>
     {open > 0 && <p><Counts counts={findings} /> · {findings.fixable} with a fix</p>}
     {findings.suppressed > 0 && <p>Exceptions suppress {count(findings.suppressed, 'finding')}.</p>}
-    {gaps && <p>{open > 0 && 'There may be more. '}Not covered: {gaps}.{ecosystems && ecosystems.length > 0 && ` No engine analyzed ${ecosystems.join(', ')}.`}</p>}
+    {gaps && <p>{open > 0 && 'There may be more. '}Not covered: {gaps}.{ecosystems && ecosystems.length > 0 && ` No engine covers ${ecosystems.join(', ')}.`}</p>}
   </div>;
 }
 
@@ -36,8 +36,8 @@ const imageColumns = (namespace: string) => [
   { name: 'Image', cell: (i: WorkloadImage) => <>{i.imageScan ? <a class="row" href={href('/namespaces/{namespace}/images/{name}', { namespace, name: i.imageScan })}><Foreign text={i.image} /></a> : <Foreign text={i.image} />}
     <div class="mute">{shortDigest(i.digest)} · {i.platform}{i.scanner && ` · ${i.scanner.kind} ${i.scanner.name}`}</div></> },
   { name: 'Container', cell: (i: WorkloadImage) => i.container },
-  { name: 'Phase', cell: (i: WorkloadImage) => <><PhaseMark phase={i.phase} />{i.scanReason && i.scanReason !== i.phase && <div class="mute">{i.scanReason}</div>}{i.notCovered && <div class="mute">not analyzed: {i.notCovered.join(', ')}</div>}</> },
-  { name: 'Findings', cell: (i: WorkloadImage) => <Counts counts={i.findings} /> },
+  { name: 'Phase', cell: (i: WorkloadImage) => <><PhaseMark phase={i.phase} />{i.scanReason && i.scanReason !== i.phase && <div class="mute">{i.scanReason}</div>}{i.notCovered && <div class="mute">not covered: <Foreign text={i.notCovered.join(', ')} /></div>}</> },
+  { name: 'Findings', cell: (i: WorkloadImage) => <Counts counts={i.findings} notCovered={i.notCovered} /> },
   { name: 'Scanned', cell: (i: WorkloadImage) => <Time at={i.scanTime} /> },
 ];
 

@@ -36,7 +36,7 @@ const columnsOf = (namespace: string | undefined) => [
     {w.findings.knownExploited > 0 && <><Exploited /> {w.findings.knownExploited > 1 && w.findings.knownExploited}</>}</> },
   ...(namespace ? [] : [{ name: 'Namespace', cell: (w: RunningWorkload) => w.namespace }]),
   { name: 'To act on', cell: (w: RunningWorkload) => (w.toActOn > 0 ? <b>{number(w.toActOn)}</b> : ''), class: 'number' },
-  { name: 'Findings', cell: (w: RunningWorkload) => <>{hasNoResult(w) ? <Counts counts={undefined} /> : <Counts counts={w.findings} />}
+  { name: 'Findings', cell: (w: RunningWorkload) => <>{hasNoResult(w) ? <Counts counts={undefined} /> : <Counts counts={w.findings} notCovered={w.notCovered.ecosystems} />}
     {w.findings.suppressed > 0 && <div class="mute">{w.findings.suppressed} suppressed</div>}</> },
   { name: 'Images', cell: (w: RunningWorkload) => <>{count(w.images, 'image')} in {count(w.containers, 'container')}{gapsOf(w.notCovered) && <div class="stale">{gapsOf(w.notCovered)}</div>}</> },
 ];
