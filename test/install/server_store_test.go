@@ -102,6 +102,9 @@ func TestOLMWithServer(t *testing.T) {
 	succeeded(t, current)
 	ns := scannedAndAnnounced(t)
 	requireOnServer(t, ns)
+	// The version is removed while OLM installs it once more, because its settings have changed.
+	kubectl(t, "patch", "subscription", "scanner-operator", "--namespace", scenario.SystemNamespace, "--type=json",
+		"--patch", `[{"op": "add", "path": "/spec/config/env/-", "value": {"name": "SCANNER_LOG_LEVEL", "value": "debug"}}]`)
 	olm.followWith(t, "Remove", policiesAt, policies(t, current))
 	removeServer(t)
 	requireNothingLeft(t, olm.list(t, "What stays")...)
