@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"strings"
@@ -55,15 +56,23 @@ func describe(kind reflect.Type) schema {
 	case reflect.Struct:
 		properties := schema{}
 		for field := range kind.Fields() {
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if options == "inline" {
+				maps.Copy(properties, describe(field.Type)["properties"].(schema))
+				continue
+			}
 			properties[name] = describe(field.Type)
 		}
 		return schema{"type": "object", "additionalProperties": false, "properties": properties}
+	case reflect.Pointer:
+		return describe(kind.Elem())
+	case reflect.Map:
+		return schema{"type": "object", "additionalProperties": describe(kind.Elem())}
 	case reflect.Slice:
 		return schema{"type": "array", "items": describe(kind.Elem())}
 	case reflect.Bool:
 		return schema{"type": "boolean"}
-	case reflect.Int:
+	case reflect.Int, reflect.Int32, reflect.Int64:
 		return schema{"type": "integer"}
 	case reflect.String:
 		return schema{"type": "string"}

@@ -124,7 +124,7 @@ func (r release) packPlugin() error {
 		}
 		entry := krewPlatform{
 			URI: source + "/releases/download/v" + r.version + "/" + r.pluginArchive(platform), SHA256: fmt.Sprintf("%x", sha256.Sum256(archive)),
-			Bin: pluginProgram(platform), Files: []krewCopy{{From: pluginProgram(platform), To: "."}, {From: "LICENSE", To: "."}},
+			Bin: pluginProgram(platform), Files: []krewCopy{{From: pluginProgram(platform), To: "."}, {From: completionScript, To: "."}, {From: "LICENSE", To: "."}},
 		}
 		entry.Selector.MatchLabels = map[string]string{"os": platform.OS, "arch": platform.Architecture}
 		manifest.Spec.Platforms = append(manifest.Spec.Platforms, entry)
@@ -216,6 +216,11 @@ func (r release) checkPluginPlatform(ctx context.Context, manifest krewManifest,
 	}
 	if labels := entry.Selector.MatchLabels; labels["os"] != platform.OS || labels["arch"] != platform.Architecture {
 		return fmt.Errorf("%s offers it for %v", krewFile, labels)
+	}
+	for _, file := range entry.Files {
+		if _, err := fromArchive(archive, file.From); err != nil {
+			return fmt.Errorf("%s: %w", file.From, err)
+		}
 	}
 	program, err := fromArchive(archive, entry.Bin)
 	if err != nil {

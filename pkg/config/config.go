@@ -103,6 +103,8 @@ type Catalog struct {
 	Deadline metav1.Duration `json:"deadline"`
 	// Resources of a Job's container. Default: requests 100m CPU and 512Mi, limit 2Gi memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
+	// Placement of the Jobs in the operator's namespace. A Scanner has settings of its own for Jobs in its namespace.
+	Placement `json:",inline"`
 	// MemoryLadder lists memory limits in ascending order. An image whose Job was killed for exceeding its memory limit is retried with the
 	// next higher one. At most 8. Default 4Gi, 8Gi.
 	MemoryLadder []resource.Quantity `json:"memoryLadder"`
@@ -138,6 +140,8 @@ type Match struct {
 	Deadline metav1.Duration `json:"deadline"`
 	// Resources of a worker's container. Default: requests 100m CPU and 256Mi, limit 1Gi memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
+	// Placement of the workers.
+	Placement `json:",inline"`
 }
 
 // Notifications configures when receivers get health notices, and how long sent messages are kept.
@@ -355,6 +359,8 @@ func (c Config) Validate() error {
 	errs.checkRange("grype.catalog.maxJobs", catalog.MaxJobs, 1, 1000)
 	errs.checkRange("grype.catalog.maxJobsPerNamespace", catalog.MaxJobsPerNamespace, 1, 1000)
 	catalog.validateMemory(&errs)
+	catalog.Placement.validate(&errs, "grype.catalog")
+	match.Placement.validate(&errs, "grype.match")
 	catalog.validateFormats(&errs)
 	history := catalog.History
 	errs.checkRange("grype.catalog.history.failed", history.Failed, 0, 1000)

@@ -114,7 +114,7 @@ func compare(t *testing.T, path string, values, schema map[string]any) {
 	}
 	for name, property := range properties {
 		value, found := values[name]
-		if !found && path+"/"+name != "/global" {
+		if !found && path+"/"+name != "/global" && path+"/"+name != "/enabled" {
 			t.Errorf("%s/%s is in the schema and not in values.yaml", path, name)
 		}
 		if fields, isMap := value.(map[string]any); isMap {
@@ -123,10 +123,12 @@ func compare(t *testing.T, path string, values, schema map[string]any) {
 	}
 }
 
-// Helm passes a value "global" to subcharts.
+// Helm passes a value "global" to subcharts, and all values of the subchart, among them the one of a condition.
 func TestWithinAnotherChart(t *testing.T) {
-	if _, err := template(t, "global: {anything: 1}"); err != nil {
-		t.Error(err)
+	for _, values := range []string{"global: {anything: 1}", "enabled: true", "enabled: false"} {
+		if _, err := template(t, values); err != nil {
+			t.Errorf("%s: %v", values, err)
+		}
 	}
 }
 

@@ -127,12 +127,15 @@ notifier:
 		}
 	}
 	notifier := podOf(t, all, notifierKey)
-	if notifier.PriorityClassName != "less-important" || len(notifier.NodeSelector)+len(notifier.Tolerations) != 0 {
+	if notifier.PriorityClassName != "less-important" || len(notifier.NodeSelector) != 1 || len(notifier.Tolerations) != 0 {
 		t.Errorf("the notifier's pod has what the manager's was to have: %+v", notifier)
 	}
 	for key, pod := range map[string]corev1.PodSpec{
 		"manager": manager.Spec, "notifier": notifier, "cleanup": into[batchv1.Job](t, all, cleanupKey).Spec.Template.Spec,
 	} {
+		if pod.NodeSelector[corev1.LabelOSStable] != "linux" {
+			t.Errorf("the %s may run on nodes %v, want those with Linux only", key, pod.NodeSelector)
+		}
 		if len(pod.ImagePullSecrets) != 1 || pod.ImagePullSecrets[0].Name != "mirror" {
 			t.Errorf("pull secrets of the %s: want mirror, got %v", key, pod.ImagePullSecrets)
 		}

@@ -80,7 +80,7 @@ func reasonsIn(path string, into map[string]string) error {
 func TestConfigurationIsDocumented(t *testing.T) {
 	pages := []string{
 		"docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md", "docs/operate/web-ui.md",
-		"docs/operate/attestations.md", "docs/operate/vex-from-images.md", "docs/operate/monitoring.md", "docs/integrate/sboms.md", "docs/integrate/openreports.md",
+		"docs/operate/attestations.md", "docs/operate/vex-from-images.md", "docs/operate/monitoring.md", "docs/operate/sizing.md", "docs/integrate/sboms.md", "docs/integrate/openreports.md",
 	}
 	page := readAll(t, pages...)
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
@@ -92,14 +92,14 @@ func TestConfigurationIsDocumented(t *testing.T) {
 
 // fieldsOf returns the paths of all values that can be set, as they are in the configuration file.
 func fieldsOf(typ reflect.Type, path string) []string {
-	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct && typ.Elem() != reflect.TypeFor[resource.Quantity]() {
+	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct && typ.Elem() != reflect.TypeFor[resource.Quantity]() && typ.Elem() != reflect.TypeFor[corev1.Toleration]() {
 		if typ.Kind() == reflect.Slice {
 			path += "[]"
 		}
 		typ = typ.Elem()
 	}
 	switch typ {
-	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[resource.Quantity](), reflect.TypeFor[corev1.ResourceRequirements]():
+	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[resource.Quantity](), reflect.TypeFor[corev1.ResourceRequirements](), reflect.TypeFor[corev1.NodeAffinity]():
 		return []string{path}
 	}
 	if typ.Kind() != reflect.Struct {
@@ -107,7 +107,11 @@ func fieldsOf(typ reflect.Type, path string) []string {
 	}
 	var paths []string
 	for i := range typ.NumField() {
-		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		name, options, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		if options == "inline" {
+			paths = append(paths, fieldsOf(typ.Field(i).Type, path)...)
+			continue
+		}
 		paths = append(paths, fieldsOf(typ.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
 	}
 	return paths

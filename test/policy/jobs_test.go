@@ -67,6 +67,12 @@ func TestManagerMakesItsJobs(t *testing.T) {
 	if err := c.thief.Create(t.Context(), match, client.DryRunAll); err != nil {
 		t.Errorf("a match worker may not have a claim: %v", err)
 	}
+	match.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+		{Weight: 1, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "pool", Operator: corev1.NodeSelectorOpExists}}}},
+	}}}
+	if err := c.thief.Create(t.Context(), match, client.DryRunAll); err != nil {
+		t.Errorf("a worker in the operator's namespace may not have an affinity to nodes: %v", err)
+	}
 }
 
 func mount(job *batchv1.Job, name, at string, readOnly bool, source corev1.VolumeSource) {

@@ -14,7 +14,7 @@ const (
 	selects  = "spec.manualSelector: a worker's Job selects only its own pods"
 	settings = "spec: a worker's Job is not suspended"
 	lifetime = "spec: a worker's Job has ttlSecondsAfterFinished"
-	nodes    = "spec.template.spec: a worker has no affinity"
+	nodes    = "spec.template.spec: a worker has no affinity but to nodes"
 )
 
 // adopting sets a Job's own selector, and its labels on the Job's pods.

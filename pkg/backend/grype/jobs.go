@@ -18,6 +18,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -69,7 +70,11 @@ func (b *Backend) catalogJob(name string, request catalogRequest, resources core
 		args = append(args, "--attached-vex")
 	}
 	pod, shape := b.workerPod(args, resources, catalog.ScratchSize), jobSettings(img)
-	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
+	if img.Scope == store.Cluster {
+		place(&pod, catalog.Placement)
+	} else {
+		place(&pod, config.Placement{NodeSelector: shape.NodeSelector, Tolerations: shape.Tolerations, PriorityClassName: shape.PriorityClassName})
+	}
 	mountPullSecrets(&pod, img.PullSecrets)
 	job := b.job(b.namespaceOf(img), name, backend.CatalogWorker, pod, ptr.To(int64(catalog.Deadline.Seconds())))
 	job.Spec.TTLSecondsAfterFinished = ptr.To(int32(min(catalog.History.TTL.Seconds(), math.MaxInt32)))
@@ -134,6 +139,7 @@ func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job
 		args = append(args, "--database-ca", authorities)
 	}
 	pod := b.workerPod(args, b.Config.Grype.Match.Resources, matchScratch)
+	place(&pod, b.Config.Grype.Match.Placement)
 	mount(&pod, "database", volume, workerapi.DatabaseDir, false)
 	return b.job(b.Namespace, name, backend.MatchWorker, pod, nil)
 }
@@ -186,6 +192,16 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 		}}},
 	}}, path.Dir(workerapi.TokenFile), true)
 	return pod
+}
+
+// place sets which nodes may run a pod. The worker's image is for Linux.
+func place(pod *corev1.PodSpec, p config.Placement) {
+	pod.NodeSelector = map[string]string{corev1.LabelOSStable: string(corev1.Linux)}
+	maps.Copy(pod.NodeSelector, p.NodeSelector)
+	pod.Tolerations, pod.PriorityClassName = p.Tolerations, p.PriorityClassName
+	if p.NodeAffinity != nil {
+		pod.Affinity = &corev1.Affinity{NodeAffinity: p.NodeAffinity}
+	}
 }
 
 func (b *Backend) workerEnv(resources corev1.ResourceRequirements) []corev1.EnvVar {

@@ -22,6 +22,40 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// The Jobs of the operator run where its configuration places them, whatever a Scanner wants, and all Jobs run on nodes with Linux.
+func TestPlacement(t *testing.T) {
+	placement := func(name string) config.Placement {
+		return config.Placement{
+			NodeSelector: map[string]string{"pool": name}, PriorityClassName: name,
+			Tolerations:  []corev1.Toleration{{Key: name, Operator: corev1.TolerationOpExists}},
+			NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}},
+		}
+	}
+	e := newEngine(t, func(o *Options) {
+		o.Config.Grype.Catalog.Placement, o.Config.Grype.Match.Placement = placement("catalog"), placement("match")
+	})
+	own := private("web", "secret")
+	own.Job = &v1alpha1.CatalogJob{NodeSelector: map[string]string{"pool": "own"}, PriorityClassName: "own", Tolerations: placement("own").Tolerations}
+	shared := public("web")
+	shared.Job = own.Job
+	for want, job := range map[string]*batchv1.Job{
+		"own":     e.catalogJob("c", own, 0),
+		"catalog": e.catalogJob("c", shared, 0),
+		"match":   e.matchJob("m", emptyDir()),
+	} {
+		pod := job.Spec.Template.Spec
+		if diff := cmp.Diff(map[string]string{"pool": want, "kubernetes.io/os": "linux"}, pod.NodeSelector); diff != "" {
+			t.Errorf("%s: nodeSelector (-want +got):\n%s", want, diff)
+		}
+		if len(pod.Tolerations) != 1 || pod.Tolerations[0].Key != want || pod.PriorityClassName != want {
+			t.Errorf("%s: tolerations %v, priorityClassName %q", want, pod.Tolerations, pod.PriorityClassName)
+		}
+		if hasAffinity := pod.Affinity != nil && pod.Affinity.NodeAffinity != nil; hasAffinity != (want != "own") {
+			t.Errorf("%s: affinity %v", want, pod.Affinity)
+		}
+	}
+}
+
 // golden compares a Job with a golden file; "go test ./pkg/backend/grype -update" writes the file.
 func golden(t *testing.T, name string, job *batchv1.Job) {
 	t.Helper()
@@ -271,7 +305,7 @@ func TestWhereJobsRun(t *testing.T) {
 	}
 	job = e.catalogJob("b", shared, 0)
 	pod = job.Spec.Template.Spec
-	if job.Namespace != operatorNamespace || pod.NodeSelector != nil || pod.Tolerations != nil || pod.PriorityClassName != "" ||
+	if job.Namespace != operatorNamespace || len(pod.NodeSelector) != 1 || pod.Tolerations != nil || pod.PriorityClassName != "" ||
 		pod.Containers[0].Resources.Limits.Memory().String() != "2Gi" {
 		t.Errorf("a Scanner shapes the Job in %s: %+v", job.Namespace, pod)
 	}
