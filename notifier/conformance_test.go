@@ -47,7 +47,7 @@ type receiverType struct {
 	secret func(server string) map[string]string
 	// secrets are the texts of the Secret that must not appear anywhere.
 	secrets []string
-	// accepts is the body of the answer with which the server accepts a message.
+	// accepts is the body of the answer with which the server accepts a message. Without one, the status alone means that.
 	accepts string
 	// fixedServer is true if the administrator decides about the server, and not the Secret.
 	fixedServer bool
@@ -203,14 +203,14 @@ func checkAlertmanager(t testing.TB, r request, d announce.Delivery) {
 	}
 }
 
-// maxTeamsBytes is the limit of Teams for a card (https://learn.microsoft.com/microsoftteams/limits-specifications-teams#chat).
-const maxTeamsBytes = 28_000
+// maxTeamsBytes is the limit of Teams for a card (https://learn.microsoft.com/microsoftteams/limits-specifications-teams#chat), as a text within JSON.
+const maxTeamsBytes = 28 << 10
 
 // checkTeams checks the limits of Teams, and that a card has only text and links.
 func checkTeams(t testing.TB, r request, _ announce.Delivery) {
 	t.Helper()
-	if len(r.body) > maxTeamsBytes {
-		t.Errorf("the card has %d bytes, more than Teams takes", len(r.body))
+	if n := len(must(json.Marshal(string(r.body)))); n > maxTeamsBytes {
+		t.Errorf("the card has %d bytes, more than Teams takes", n)
 	}
 	var message struct {
 		Type        string
@@ -534,6 +534,41 @@ func TestContractOutcomes(t *testing.T) {
 				}
 				if requests := s.got(); len(requests) != 1 {
 					t.Errorf("the server got %d requests, want 1", len(requests))
+				}
+			})
+		})
+	}
+}
+
+// TestContractSuccess: an answer with a status of success counts only if it is one of the receiver's. The page of a proxy is not.
+func TestContractSuccess(t *testing.T) {
+	const page = "<html><title>This site is blocked by your administrator</title></html>"
+	for name, tt := range map[string]struct {
+		body string
+		// isForeign reports whether the answer is none of a receiver's that accepts with this body.
+		isForeign func(accepts string) bool
+	}{
+		"a page":              {page, func(string) bool { return true }},
+		"a page with a type":  {"\n<!DOCTYPE html>" + page, func(string) bool { return true }},
+		"nothing":             {"", func(accepts string) bool { return accepts != "" }},
+		"a text":              {"no_service", func(accepts string) bool { return accepts != "" }},
+		"a text that has ok":  {"it looks ok", func(accepts string) bool { return accepts != "" }},
+		"a line that accepts": {"", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEachHTTPType(t, func(t *testing.T, kind string) {
+				s := newServer(t, kind, false)
+				c := newContract(t, kind, s)
+				body, want := tt.body, announce.Delivered
+				switch accepts := c.of.accepts; {
+				case tt.isForeign == nil:
+					body = accepts + "\n"
+				case tt.isForeign(accepts):
+					want = announce.UnknownOutcome
+				}
+				s.answers(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+				if got := c.deliver(delivery("1").Message); got.Result != want || want != announce.Delivered && got.Reason != announce.ReasonAnswerLost {
+					t.Errorf("outcome of %q %+v, want %s", body, got, want)
 				}
 			})
 		})

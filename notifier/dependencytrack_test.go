@@ -63,11 +63,11 @@ func TestSBOM(t *testing.T) {
 
 // TestSBOMOutcomes: what an answer of Dependency-Track, or of a proxy before it, means and what it advises.
 func TestSBOMOutcomes(t *testing.T) {
-	const invalid = `{"status":400,"title":"The uploaded BOM is invalid","detail":"Schema validation failed","errors":["$.components[0].purl"]}`
+	const invalid = `{"status":400,"title":"The uploaded BOM is invalid","detail":"Schema validation failed","errors":["components[37].licenses[2].license.id: does not have a value in the enumeration [\"0BSD\", \"3D-Slicer-1.0\"]"]}`
 	testExportOutcomes(t, sbomRequest(t, "{}"), map[string]exportOutcome{
 		"a page of a proxy":      {status(200, "$"), refused, 0, "without a token; the key address of the Secret must have the URL of Dependency-Track's API server"},
 		"another API":            {status(200, `{"id":1}`), refused, 0, "without a token"},
-		"an invalid SBOM":        {status(400, invalid), refused, 0, "The uploaded BOM is invalid; the SBOM of shop/Deployment/web/main is not accepted"},
+		"an invalid SBOM":        {status(400, invalid), refused, 0, "The uploaded BOM is invalid: Schema validation failed: components[37].licenses[2].license.id: does not have a value in the enumeration; the SBOM of shop/Deployment/web/main is not accepted"},
 		"401":                    {status(401, "$"), refused, 0, "check the key token of the Secret"},
 		"no project":             {status(401, "The principal does not have permission to create project."), refused, 0, "PROJECT_CREATION_UPLOAD"},
 		"403":                    {status(403, "$"), refused, 0, "BOM_UPLOAD, and access to the project shop/Deployment/web/main"},

@@ -139,7 +139,9 @@ func TestExportOutcomes(t *testing.T) {
 	testExportOutcomes(t, exportRequest(), map[string]exportOutcome{
 		"a page of a proxy":      {status(200, "$"), refused, 0, "without the ID of a test"},
 		"another API":            {status(201, `{"id":1}`), refused, 0, "without the ID of a test"},
-		"400":                    {status(400, `["The fetched product has a conflict"]`), refused, 0, "product type"},
+		"400":                    {status(400, `["The fetched product has a conflict"]`), refused, 0, "The fetched product has a conflict; if it says no more: the product shop must have the product type"},
+		"400 about a field":      {status(400, `{"minimum_severity":["\"Infos\" is not a valid choice."]}`), refused, 0, `minimum_severity: "Infos" is not a valid choice.`},
+		"400 with the key":       {status(400, `{"message":"bad `+strings.Repeat("x", 130)+` `+apiKey+`"}`), refused, 0, "bad"},
 		"401":                    {status(401, `{"detail":"Invalid token."}`), refused, 0, "Invalid token.; check the key token"},
 		"403":                    {status(403, "$"), refused, 0, "needs permission to import scans into the product shop"},
 		"404":                    {status(404, "$"), refused, 0, "without /api/v2"},

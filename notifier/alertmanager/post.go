@@ -64,7 +64,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	if none != nil {
 		return *none
 	}
-	return p.client.Outcome(answer, string(answer.Body), adviceFor(answer.Status))
+	return p.client.Outcome(answer, receiver.Word(answer.Body), adviceFor(answer.Status))
 }
 
 // Render returns the alerts of a delivery. Labels identify an alert: they stay the same while the finding is present, and have no version.

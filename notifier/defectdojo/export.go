@@ -50,8 +50,7 @@ func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Req
 // outcome converts an answer.
 func (e *Exporter) outcome(answer receiver.Answer, p export.DefectDojoTest) announce.Outcome {
 	var imported struct {
-		TestID int    `json:"test_id"`
-		Detail string `json:"detail"`
+		TestID int `json:"test_id"`
 	}
 	_ = json.Unmarshal(answer.Body, &imported) // a proxy answers with something else
 	if answer.IsOK() && (answer.Status != http.StatusCreated || imported.TestID == 0) {
@@ -67,7 +66,7 @@ func (e *Exporter) outcome(answer receiver.Answer, p export.DefectDojoTest) anno
 				"(nginx: client_max_body_size) to %d MiB", e.client.Quote(answer.Status, ""), (answer.Sent+1023)/1024, export.MaxDocumentBytes>>20+1),
 		}
 	}
-	return e.client.Outcome(answer, imported.Detail, adviceFor(answer.Status, p))
+	return e.client.Outcome(answer, receiver.Details(answer.Body), adviceFor(answer.Status, p))
 }
 
 // encode returns the form. DefectDojo creates products, engagements and tests that do not exist. scan_type selects the parser, and not what the test is
@@ -98,7 +97,7 @@ func encode(r export.Request) (body []byte, contentType string, err error) {
 func adviceFor(status int, p export.DefectDojoTest) string {
 	switch status {
 	case http.StatusBadRequest:
-		return fmt.Sprintf("the product %s must have the product type %q, or not exist, and DefectDojo must be version 2.50 or newer", p.Product, p.ProductType)
+		return fmt.Sprintf("if it says no more: the product %s must have the product type %q, or not exist, and DefectDojo must be version 2.50 or newer", p.Product, p.ProductType)
 	case http.StatusUnauthorized:
 		return "check the key token of the Secret: it holds the API v2 key of a DefectDojo user"
 	case http.StatusForbidden:

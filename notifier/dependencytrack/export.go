@@ -64,7 +64,6 @@ func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Req
 func (e *Exporter) outcome(answer receiver.Answer, p export.DependencyTrackProject) announce.Outcome {
 	var accepted struct {
 		Token string `json:"token"`
-		Title string `json:"title"` // of problem details (RFC 9457)
 	}
 	_ = json.Unmarshal(answer.Body, &accepted) // a proxy answers with something else
 	refused := announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused}
@@ -77,7 +76,7 @@ func (e *Exporter) outcome(answer receiver.Answer, p export.DependencyTrackProje
 			e.client.Quote(answer.Status, ""), p.Name, answer.Sent>>20+1, export.MaxSBOMBytes>>20+1)
 		return refused
 	}
-	return e.client.Outcome(answer, accepted.Title, adviceFor(answer.Status, p))
+	return e.client.Outcome(answer, receiver.Details(answer.Body), adviceFor(answer.Status, p))
 }
 
 // open returns a reader of an SBOM, and its size in bytes. It decompresses the SBOM twice: the size belongs into a header of the request. The error,
@@ -136,7 +135,8 @@ const adviceOnAddress = "the key address of the Secret must have the URL of Depe
 func adviceFor(status int, p export.DependencyTrackProject) string {
 	switch status {
 	case http.StatusBadRequest:
-		return fmt.Sprintf("the SBOM of %s is not accepted: Dependency-Track must be version 4.11.4 or newer, and no collection project may have this name", p.Name)
+		return fmt.Sprintf("the SBOM of %s is not accepted. If it names a part of the SBOM, such as a license that it does not know, update Dependency-Track or relax its "+
+			"validation (BOM_VALIDATION_MODE). Else it must be version 4.11.4 or newer, and no collection project may have this name", p.Name)
 	case http.StatusUnauthorized: // also if a project may not be created
 		return "check the key token of the Secret: it holds an API key of a team with the permissions BOM_UPLOAD and PROJECT_CREATION_UPLOAD"
 	case http.StatusForbidden:

@@ -54,10 +54,16 @@ type Network struct {
 type Client struct {
 	name    string
 	network Network
+	// roundTripper returns what sends one request: transport, but in tests.
+	roundTripper func(request *http.Request, to egress.Target) http.RoundTripper
 }
 
 // NewClient returns a Client whose outcomes call the receiver by a name, such as "Slack" or "the webhook".
-func NewClient(name string, network Network) *Client { return &Client{name: name, network: network} }
+func NewClient(name string, network Network) *Client {
+	c := &Client{name: name, network: network}
+	c.roundTripper = func(request *http.Request, to egress.Target) http.RoundTripper { return c.transport(request, to) }
+	return c
+}
 
 // Answer is a receiver's answer to a request.
 type Answer struct {
@@ -78,8 +84,13 @@ func (c *Client) Post(ctx context.Context, to egress.Target, header http.Header,
 
 // PostStream is Post for a body of size bytes that is not in memory as a whole.
 func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.Header, body io.Reader, size int) (Answer, *announce.Outcome) {
-	sent := &atomic.Bool{}
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	var sent, isLate atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteHeaders: func() { sent.Store(true) },
+		// A server can answer when its request ends, and then means nothing by it. net/http uses such an answer if it comes while the connection
+		// is being closed.
+		GotFirstResponseByte: func() { isLate.Store(ctx.Err() != nil) },
+	})
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL(), body)
 	if err != nil {
 		// err quotes the address.
@@ -87,7 +98,7 @@ func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.H
 	}
 	request.Header, request.ContentLength = header, int64(size)
 	client := &http.Client{
-		Transport:     c.transport(request, to),
+		Transport:     c.roundTripper(request, to),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)
@@ -95,6 +106,9 @@ func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.H
 		return Answer{}, c.Failure(err, sent.Load())
 	}
 	defer response.Body.Close()
+	if isLate.Load() {
+		return Answer{}, c.Failure(context.DeadlineExceeded, true)
+	}
 	// The status counts, even if the body cannot be read.
 	beginning, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	return Answer{Status: response.StatusCode, Header: response.Header, Body: beginning, BodyError: err, Sent: size}, nil
@@ -119,10 +133,12 @@ func (c *Client) transport(request *http.Request, to egress.Target) *http.Transp
 	return transport
 }
 
-// Outcome converts an answer by its status. word is the receiver's own word about a failure; it is quoted if it is safe to quote. advice tells the
-// user what to do about a status; "" for no advice.
+// Outcome converts an answer by its status. word is what the answer says about a failure, by Word or Details; "" for nothing. advice tells the user what to
+// do about a status; "" for no advice.
 func (c *Client) Outcome(a Answer, word, advice string) announce.Outcome {
 	switch {
+	case a.IsOK() && a.isPage():
+		return c.Foreign()
 	case a.IsOK():
 		return announce.Outcome{Result: announce.Delivered}
 	case a.IsRateLimited():
@@ -142,8 +158,23 @@ func (c *Client) Outcome(a Answer, word, advice string) announce.Outcome {
 	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: message}
 }
 
-// IsOK reports whether the receiver has accepted the request.
+// Foreign returns the outcome for an answer that reports success, and that no receiver of the type gives. A proxy that blocks or signs in answers
+// so, often with a page of its own. Whether the receiver has the message is not known.
+func (c *Client) Foreign() announce.Outcome {
+	return announce.Outcome{
+		Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
+		Message: fmt.Sprintf("the message was sent, but the answer is not one of %[1]s: is there a proxy between the notifier and %[1]s, or is the address another server's?", c.name),
+	}
+}
+
+// IsOK reports whether the status is one of success. What the receiver means by it may also depend on the body.
 func (a Answer) IsOK() bool { return a.Status >= 200 && a.Status < 300 }
+
+// isPage reports whether the answer is a page for people, which no receiver of messages gives.
+func (a Answer) isPage() bool {
+	beginning := strings.ToLower(string(bytes.TrimSpace(a.Body[:min(len(a.Body), 512)])))
+	return strings.HasPrefix(beginning, "<!doctype html") || strings.HasPrefix(beginning, "<html")
+}
 
 // IsRateLimited reports whether an answer requests a wait.
 func (a Answer) IsRateLimited() bool {
@@ -164,17 +195,16 @@ func IsTemporary(status int) bool {
 	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooEarly
 }
 
-// Quote returns a receiver's status and word. A word that IsWord refuses is not quoted.
+// Quote returns a receiver's status, and what the answer says by Word or Details.
 func (c *Client) Quote(status int, word string) string {
 	quoted := strings.TrimSpace(fmt.Sprintf("%s answers %d %s", c.name, status, http.StatusText(status)))
-	if word = strings.TrimSpace(word); IsWord(word) {
+	if word != "" {
 		quoted += ": " + word
 	}
 	return quoted
 }
 
-// IsWord reports whether a text can be one or a few words such as "invalid_blocks", so that it may be quoted. Anything else comes from a proxy,
-// or is a document, and could contain the address.
+// IsWord reports whether a text can be one or a few words such as "invalid_blocks", so that it may be quoted.
 func IsWord(text string) bool {
 	return text != "" && len(text) <= 100 && !strings.ContainsFunc(text, func(r rune) bool { return !isWordRune(r) })
 }

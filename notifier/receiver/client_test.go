@@ -1,11 +1,13 @@
 package receiver
 
 import (
+	"context"
 	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -106,6 +108,29 @@ func tunnel(t *testing.T, w http.ResponseWriter, host string) {
 	}
 	go func() { defer inner.Close(); _, _ = io.Copy(inner, outer) }()
 	go func() { defer outer.Close(); _, _ = io.Copy(outer, inner) }()
+}
+
+// lateAnswer answers with success once a request has ended, as net/http does with an answer that comes while the connection is being closed.
+type lateAnswer struct{}
+
+func (lateAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
+	trace := httptrace.ContextClientTrace(r.Context())
+	trace.WroteHeaders()
+	<-r.Context().Done()
+	trace.GotFirstResponseByte()
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+// TestLateAnswer: a server that answers because its request ends has not accepted the message.
+func TestLateAnswer(t *testing.T) {
+	client := NewClient("the webhook", Network{})
+	client.roundTripper = func(*http.Request, egress.Target) http.RoundTripper { return lateAnswer{} }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	answer, got := client.Post(ctx, egress.Trusted("https://example.com"), http.Header{}, nil)
+	if got == nil || got.Result != announce.UnknownOutcome || got.Reason != announce.ReasonAnswerLost {
+		t.Errorf("answer %+v, outcome %+v, want one that is not known", answer, got)
+	}
 }
 
 // TestNoTarget: the zero value of a target is an outcome, and no request.

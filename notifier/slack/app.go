@@ -102,10 +102,7 @@ func (a *App) outcome(response receiver.Answer, d announce.Delivery) (announce.O
 	case response.IsRateLimited(), answer.Error == "ratelimited", answer.Error == "rate_limited":
 		return a.client.RateLimited(response.Header), ""
 	case isOK && (response.BodyError != nil || decodeError != nil || !answer.OK && answer.Error == ""):
-		return announce.Outcome{
-			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
-			Message: "the message was sent, but the answer is not one of Slack's API: is there a proxy between the notifier and Slack?",
-		}, ""
+		return a.client.Foreign(), ""
 	case isOK && answer.OK:
 		outcome := announce.Outcome{Result: announce.Delivered}
 		if IsTimestamp(answer.TS) {
@@ -115,7 +112,7 @@ func (a *App) outcome(response receiver.Answer, d announce.Delivery) (announce.O
 	case answer.Error != "" && !receiver.IsTemporary(response.Status):
 		return refused(answer.Error, d.Receiver.Channel), answer.Error
 	}
-	return a.client.Outcome(response, answer.Error, "is the notifier's --slack-api-url the address of Slack's API?"), ""
+	return a.client.Outcome(response, receiver.Word([]byte(answer.Error)), "is the notifier's --slack-api-url the address of Slack's API?"), ""
 }
 
 // threadErrors are Slack's codes for a reply that cannot be sent, though a message to the channel can.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -22,6 +23,10 @@ func NewPoster(network receiver.Network) *Poster {
 // cannotEncode is the outcome for a message that JSON cannot express.
 var cannotEncode = announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
 
+// accepted is the whole answer of a webhook that has taken a message
+// (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks#posting_with_webhooks).
+const accepted = "ok"
+
 // Post sends a message to a webhook, once, within receiver.Timeout. The outcome does not contain the webhook's address, which is a secret.
 func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
@@ -35,7 +40,15 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	if none != nil {
 		return *none
 	}
-	return p.client.Outcome(answer, string(answer.Body), adviceFor(answer.Status))
+	return p.outcome(answer)
+}
+
+// outcome converts an answer of a webhook.
+func (p *Poster) outcome(answer receiver.Answer) announce.Outcome {
+	if answer.IsOK() && strings.TrimSpace(string(answer.Body)) != accepted {
+		return p.client.Foreign()
+	}
+	return p.client.Outcome(answer, receiver.Word(answer.Body), adviceFor(answer.Status))
 }
 
 // adviceFor tells the user what to do about a status

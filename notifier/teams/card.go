@@ -9,12 +9,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
-// maxBytes bounds a card. Teams refuses messages of more than 28 KB
-// (https://learn.microsoft.com/microsoftteams/limits-specifications-teams#chat).
+// maxBytes bounds a card as the Workflow hands it to Teams: as a text within JSON, in which each quotation mark and backslash takes one byte more.
+// Teams refuses more than 28 KB of such properties (https://learn.microsoft.com/microsoftteams/limits-specifications-teams#chat,
+// https://github.com/MicrosoftDocs/msteams-docs/issues/11274). The Workflow has answered by then, so nobody would learn of it. The rest of the 28 KB is
+// for what Teams adds.
 const maxBytes = 27 << 10
 
-// textLimits are the bytes of text to try, until a card is within maxBytes: each run of text takes some 60 bytes more in a card.
-var textLimits = []int{12_000, 8_000, 5_000, 3_000}
+// Bounds of the bytes of text to try, until a card is within maxBytes. How much more it takes in a card depends on the number of links.
+const (
+	mostText, leastText = 12_000, 3_000
+	textStep            = 750
+)
 
 // payload is the body of a request to a Workflow (https://learn.microsoft.com/connectors/teams/#microsoft-teams-webhook).
 type payload struct {
@@ -64,15 +69,28 @@ type openURL struct {
 // Render returns the body of the request for a message, within maxBytes. The words are those of Slack's message: the card has as much of it as
 // fits, and counts the rest as Slack's message does.
 func Render(m announce.Message) ([]byte, error) {
-	var body []byte
-	for _, limit := range textLimits {
-		var err error
-		if body, err = json.Marshal(payloadOf(slack.RenderWithin(m, limit))); err != nil || len(body) <= maxBytes {
-			return body, err
+	for limit := mostText; limit >= leastText; limit -= textStep {
+		p := payloadOf(slack.RenderWithin(m, limit))
+		size, err := handedOn(p)
+		if err != nil {
+			return nil, err
+		}
+		if size <= maxBytes {
+			return json.Marshal(p)
 		}
 	}
 	// Notices and names can be too long even without findings.
 	return json.Marshal(payloadOf(slack.RenderTitle(m)))
+}
+
+// handedOn returns the size of the card of a payload in bytes, as the Workflow hands it on.
+func handedOn(p payload) (int, error) {
+	attachments, err := json.Marshal(p.Attachments)
+	if err != nil {
+		return 0, err
+	}
+	escaped, err := json.Marshal(string(attachments))
+	return len(escaped), err
 }
 
 func payloadOf(m *slackapi.WebhookMessage) payload {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -68,6 +69,60 @@ func TestCard(t *testing.T) {
 	}
 }
 
+// teamsLimit is the size in bytes that Teams takes.
+const teamsLimit = 28 << 10
+
+// escaped returns a card as the Workflow hands it to Teams.
+func escaped(t *testing.T, body []byte) []byte {
+	t.Helper()
+	var sent struct {
+		Attachments []struct{ Content json.RawMessage }
+	}
+	if err := json.Unmarshal(body, &sent); err != nil || len(sent.Attachments) != 1 {
+		t.Fatalf("error %v, %d cards", err, len(sent.Attachments))
+	}
+	text, err := json.Marshal(string(sent.Attachments[0].Content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestLargeCards: a card with much to announce is within the limit of Teams, of which it uses most.
+func TestLargeCards(t *testing.T) {
+	for _, size := range [][2]int{{2, 4}, {2, 10}, {4, 8}, {6, 10}, {8, 4}, {8, 6}, {8, 10}} {
+		body, err := Render(large(size[0], size[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(escaped(t, body))
+		if n > teamsLimit || size[0]*size[1] >= 60 && n < teamsLimit*7/10 {
+			t.Errorf("%d images of %d findings: Teams gets %d bytes, want at most %d, and not much less", size[0], size[1], n, teamsLimit)
+		}
+	}
+}
+
+// large is a message of a number of images, each with a number of findings with links.
+func large(sections, findings int) announce.Message {
+	m := message()
+	m.Notices, m.Sections, m.Images, m.Totals = nil, nil, sections, finding.Counts{High: sections * findings, Fixable: sections * findings}
+	for s := range sections {
+		section := announce.Section{
+			Repository: fmt.Sprintf("registry.example.com/shop/service-%d", s), References: []string{"1.4"}, Workloads: []string{fmt.Sprintf("Deployment shop/service-%d", s)},
+			Totals: finding.Counts{High: findings, Fixable: findings},
+		}
+		for f := range findings {
+			id := fmt.Sprintf("CVE-2026-%d%03d", s+1, f)
+			section.Items = append(section.Items, announce.Item{
+				Change: diff.ChangeNew, ID: id, Severity: finding.High, SeverityBefore: finding.High, Package: "libssl3", Version: "3.0.11-1~deb12u1", EPSS: 0.12,
+				FixedIn: "3.0.13-1~deb12u1", FixState: finding.FixStateFixed, URL: "https://security-tracker.debian.org/tracker/" + id, FirstSeen: noon,
+			})
+		}
+		m.Sections = append(m.Sections, section)
+	}
+	return m
+}
+
 // TestLongCards: a card stays within the limit of Teams, and counts what it leaves out. A card without room for anything says so.
 func TestLongCards(t *testing.T) {
 	m := message()
@@ -97,13 +152,13 @@ func TestLongCards(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(text) > 28_000 || !strings.Contains(string(text), tt.want) {
-				t.Errorf("a card of %d bytes, want at most 28000 and %q in it:\n%s", len(text), tt.want, text)
+			if n := len(escaped(t, text)); n > teamsLimit || !strings.Contains(string(text), tt.want) {
+				t.Errorf("a card of %d bytes, want at most %d and %q in it:\n%s", n, teamsLimit, tt.want, text)
 			}
 		})
 	}
 	text, err := json.Marshal(payloadOf(slack.RenderTitle(m)))
-	if err != nil || !strings.Contains(string(text), "too long to be shown") || len(text) > maxBytes/4 {
+	if err != nil || !strings.Contains(string(text), "too long to be shown") || len(escaped(t, text)) > teamsLimit/4 {
 		t.Errorf("error %v, the shortest card is %s", err, text)
 	}
 }

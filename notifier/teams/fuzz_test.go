@@ -30,7 +30,7 @@ func FuzzCard(f *testing.F) {
 		var p payload
 		decoder := json.NewDecoder(bytes.NewReader(body))
 		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&p); err != nil || len(p.Attachments) != 1 || len(body) > maxBytes || !utf8.Valid(body) {
+		if err := decoder.Decode(&p); err != nil || len(p.Attachments) != 1 || len(escaped(t, body)) > teamsLimit || !utf8.Valid(body) {
 			t.Fatalf("%q becomes %d bytes with %d cards: %v", text, len(body), len(p.Attachments), err)
 		}
 		if c := p.Attachments[0].Content; c.Type != "AdaptiveCard" || c.FallbackText == "" || len(c.Body) < 2 {

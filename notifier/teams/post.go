@@ -7,6 +7,7 @@ package teams
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -22,6 +23,10 @@ func NewPoster(network receiver.Network) *Poster {
 	return &Poster{client: receiver.NewClient("Teams", network)}
 }
 
+// connectorFailed is in the answer of an Office 365 connector that could not deliver a message. Its status is 200
+// (https://github.com/MicrosoftDocs/msteams-docs/issues/400).
+const connectorFailed = "Webhook message delivery failed"
+
 // Post sends a message, once, within receiver.Timeout. The outcome contains nothing of the address.
 func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
@@ -34,7 +39,10 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	if none != nil {
 		return *none
 	}
-	return p.client.Outcome(answer, string(answer.Body), adviceFor(answer.Status))
+	if answer.IsOK() && strings.Contains(string(answer.Body), connectorFailed) {
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "Teams takes no messages at this address; " + adviceFor(http.StatusGone)}
+	}
+	return p.client.Outcome(answer, receiver.Word(answer.Body), adviceFor(answer.Status))
 }
 
 // adviceFor tells the user what to do about a status.

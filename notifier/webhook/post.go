@@ -59,7 +59,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	if none != nil {
 		return *none
 	}
-	return p.client.Outcome(answer, string(answer.Body), adviceFor(answer.Status))
+	return p.client.Outcome(answer, receiver.Word(answer.Body), adviceFor(answer.Status))
 }
 
 func sign(key string, body []byte) string {
