@@ -2,6 +2,7 @@ package sarif
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -42,14 +43,23 @@ func levelOf(s finding.Severity) string {
 	return "warning"
 }
 
-// scores are used where no CVSS score is known. GitHub's bounds are 9.0, 7.0, 4.0 and 0.1.
-var scores = map[finding.Severity]float64{finding.Critical: 9.5, finding.High: 8, finding.Medium: 5.5, finding.Low: 2, finding.Negligible: 0.1}
+// bands are the scores that GitHub shows as each severity (https://docs.github.com/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning).
+// usual is used where no CVSS score is known. GitHub has no severity below low.
+var bands = map[finding.Severity]struct{ lowest, usual, highest float64 }{
+	finding.Critical: {9, 9.5, 10}, finding.High: {7, 8, 8.9}, finding.Medium: {4, 5.5, 6.9}, finding.Low: {0.1, 2, 3.9}, finding.Negligible: {0.1, 0.1, 3.9},
+}
 
-// scoreText returns a security-severity: the CVSS score, or one that the severity has. It is empty if both are unknown.
+// scoreText returns a security-severity: the CVSS score, or the closest one in the band of the severity. GitHub ranks by it, and the severity of the
+// vendor counts, as everywhere else. It is the CVSS score alone if the severity is unknown, and empty if both are.
 func scoreText(severity finding.Severity, cvss float64) string {
-	score := cmp.Or(cvss, scores[severity])
-	if score == 0 {
+	band, known := bands[severity]
+	score := min(cvss, 10)
+	if known {
+		score = min(max(cmp.Or(cvss, band.usual), band.lowest), band.highest)
+	}
+	if score <= 0 {
 		return ""
 	}
-	return strconv.FormatFloat(min(max(score, 0.1), 10), 'f', 1, 64)
+	// Rounding must not lift a score of 8.95 into the next band.
+	return strconv.FormatFloat(max(math.Floor(score*10+1e-9)/10, 0.1), 'f', 1, 64)
 }

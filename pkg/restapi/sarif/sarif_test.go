@@ -151,7 +151,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestSeverities: each severity has its level, and the score of CVSS or one that GitHub shows as that severity.
+// TestSeverities: each severity has its level, and a score that GitHub shows as that severity: that of CVSS if it is one.
 func TestSeverities(t *testing.T) {
 	compiled := schema(t)
 	for _, tt := range []struct {
@@ -160,7 +160,9 @@ func TestSeverities(t *testing.T) {
 		level, score string
 	}{
 		{finding.Critical, 9.8, "error", "9.8"}, {finding.Critical, 0, "error", "9.5"}, {finding.High, 0, "error", "8.0"}, {finding.Medium, 0, "warning", "5.5"},
-		{finding.Low, 0, "note", "2.0"}, {finding.Low, 9.8, "note", "9.8"}, {finding.Negligible, 0, "note", "0.1"}, {finding.Negligible, 0.04, "note", "0.1"},
+		{finding.Low, 0, "note", "2.0"}, {finding.Low, 9.8, "note", "3.9"}, {finding.Negligible, 0, "note", "0.1"}, {finding.Negligible, 0.04, "note", "0.1"},
+		{finding.Negligible, 9.8, "note", "3.9"}, {finding.Medium, 9.8, "warning", "6.9"}, {finding.High, 9.8, "error", "8.9"}, {finding.High, 3.1, "error", "7.0"},
+		{finding.High, 7.5, "error", "7.5"}, {finding.High, 8.95, "error", "8.9"}, {finding.Medium, 6.96, "warning", "6.9"}, {finding.Critical, 5.5, "error", "9.0"},
 		{finding.Unknown, 0, "warning", ""}, {finding.Unknown, 7.55, "warning", "7.5"}, {finding.Critical, 11, "error", "10.0"},
 	} {
 		got := read(t, compiled, written(t, reportOf(openssl(func(f *Finding) { f.Severity, f.CVSS = tt.severity, tt.cvss }))))
