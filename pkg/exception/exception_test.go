@@ -1,6 +1,7 @@
 package exception_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -338,5 +339,96 @@ func TestHostileLengths(t *testing.T) {
 	named := exception.Image{Reference: image.Reference{Repository: strings.Repeat("a", 1000)}, Digest: strings.Repeat("a", 1000)}
 	if set.SuppressedBy(named, hostile) != nil {
 		t.Error("an image is covered whose name does not end as the glob does")
+	}
+}
+
+// TestByName: each name of an image has the exception that suppresses the finding under it.
+func TestByName(t *testing.T) {
+	in := func(namespace string) exception.Image {
+		img := web
+		img.Namespace = namespace
+		return img
+	}
+	of := func(namespace string) exception.Exception {
+		e := ids("CVE-2026-0001")
+		e.UID, e.Name, e.Namespace = namespace, namespace, namespace
+		return e
+	}
+	some := of("")
+	some.Namespaces = map[string]bool{"shop": true, "kitchen": true}
+	for name, tt := range map[string]struct {
+		given []exception.Exception
+		want  []string // of blog, shop and kitchen
+		all   bool
+	}{
+		"none":                  {nil, nil, false},
+		"of another namespace":  {[]exception.Exception{of("bank")}, nil, false},
+		"of one namespace":      {[]exception.Exception{of("shop")}, []string{"-", "shop", "-"}, false},
+		"of each":               {[]exception.Exception{of("shop"), of("blog"), of("kitchen")}, []string{"blog", "shop", "kitchen"}, true},
+		"of the cluster":        {[]exception.Exception{of("")}, []string{"", "", ""}, true},
+		"of selected ones":      {[]exception.Exception{some}, []string{"-", "", ""}, false},
+		"together with another": {[]exception.Exception{some, of("blog")}, []string{"blog", "", ""}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for what, set := range map[string]exception.Set{
+				"one set": exception.NewSet(tt.given, noon),
+				"joined":  exception.NewSet(tt.given[:len(tt.given)/2], noon).With(exception.NewSet(tt.given[len(tt.given)/2:], noon)),
+			} {
+				by, all := set.Compare([]exception.Image{in("blog"), in("shop"), in("kitchen")}).ByName(openssl)
+				var got []string
+				for _, e := range by {
+					if e == nil {
+						got = append(got, "-")
+					} else {
+						got = append(got, e.Name)
+					}
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" || all != tt.all {
+					t.Errorf("%s: under all names %t, want %t; by name (-want +got):\n%s", what, all, tt.all, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestCostOfFindings: what a finding costs does not grow with the globs of many exceptions, however they are made: as long as the API server accepts, and
+// almost as the names that they are compared with.
+func TestCostOfFindings(t *testing.T) {
+	long := strings.Repeat("a", 220)
+	img := exception.Image{Namespace: "shop", Reference: image.Reference{Repository: "registry.example.com/" + long, Tag: strings.Repeat("a", 128)}, Digest: digest}
+	glob := func(fill string, length int) string { return "*" + strings.Repeat(fill, length/len(fill)) + "!*" }
+	for name, about := range map[string]func(n, i int) (images string, pkg exception.Package){
+		"images":             func(_, i int) (string, exception.Package) { return glob("a", 90+i), exception.Package{Name: "*"} },
+		"images with ?":      func(_, i int) (string, exception.Package) { return glob("a?", 200+i), exception.Package{Name: "*"} },
+		"images with many *": func(_, i int) (string, exception.Package) { return glob("*a", 400+i), exception.Package{Name: "*"} },
+		"packages":           func(_, i int) (string, exception.Package) { return "*", exception.Package{Name: glob("a", 90+i)} },
+		"packages with ?":    func(_, i int) (string, exception.Package) { return "*", exception.Package{Name: glob("?a", 100+i)} },
+		"versions with many *": func(_, i int) (string, exception.Package) {
+			return "*", exception.Package{Name: "*", Version: glob("*?a", 200+i)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []exception.Exception
+			for n := range 100 {
+				e := exception.Exception{UID: name, Namespace: "shop", Name: name}
+				for i := range 50 {
+					glob, pkg := about(n, i)
+					e.Images, e.Packages = append(e.Images, glob), append(e.Packages, pkg)
+				}
+				all = append(all, e)
+			}
+			compared := exception.NewSet(all, noon).Compare([]exception.Image{img})
+			f := finding.Finding{Package: finding.Package{Name: long, Version: long, Type: "deb"}}
+			began := time.Now()
+			for i := range 10_000 {
+				f.ID = fmt.Sprint("CVE-2026-", i)
+				if compared.SuppressedBy(f) != nil {
+					t.Fatal("suppressed")
+				}
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("10,000 findings took %s, want at most 2 s", took)
+			}
+		})
 	}
 }
