@@ -78,8 +78,7 @@ type totalsStore interface {
 	NamespaceTotals(ctx context.Context, scanner string, exceptions exception.Set) (store.Totals, map[string]store.Totals, error)
 }
 
-// countFindings counts the findings of a scanner, and of each namespace of a ClusterScanner; byNamespace is nil for a Scanner. For an exception of
-// a namespace, totals.ByException has the findings that it suppresses there.
+// countFindings counts the findings of a scanner, and of each namespace of a ClusterScanner; byNamespace is nil for a Scanner.
 func countFindings(
 	ctx context.Context, from totalsStore, scanner v1alpha1.GenericScanner, exceptions exception.Set,
 ) (totals store.Totals, byNamespace map[string]store.Totals, err error) {
@@ -87,17 +86,5 @@ func countFindings(
 		totals, err = from.ScannerTotals(ctx, string(scanner.GetUID()), exceptions)
 		return totals, nil, err
 	}
-	if totals, byNamespace, err = from.NamespaceTotals(ctx, string(scanner.GetUID()), exceptions); err != nil {
-		return store.Totals{}, nil, err
-	}
-	// In the totals of all namespaces, a finding is suppressed only if it is in each namespace that runs the image, and then counts for one exception.
-	for _, e := range exceptions.All() {
-		if n := byNamespace[e.Namespace].ByException[e.UID]; e.Namespace != "" && n > 0 {
-			if totals.ByException == nil {
-				totals.ByException = map[string]int{}
-			}
-			totals.ByException[e.UID] = n
-		}
-	}
-	return totals, byNamespace, nil
+	return from.NamespaceTotals(ctx, string(scanner.GetUID()), exceptions)
 }

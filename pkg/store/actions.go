@@ -29,7 +29,7 @@ type ActionCursor struct {
 // RepositoryActions is what there is to act on in the images of one repository that run in some namespaces.
 type RepositoryActions struct {
 	Repository string
-	// Workloads run these images, each once, ordered by namespace, kind and name.
+	// Workloads run images that have such a finding, and no exception suppresses it for them. Each comes once, ordered by namespace, kind and name.
 	Workloads []Workload
 	// Actions has at least one, the most urgent first.
 	Actions []action.Action[ActionableFinding]
@@ -115,9 +115,10 @@ func (s *Store) ActionsPage(ctx context.Context, asked ActionsQuery, after Actio
 			if err != nil {
 				return err
 			}
-			actions, _ := action.Group(r.actionable(found, suppressed), func(f ActionableFinding) (string, *finding.Finding) { return r.name, &f.Finding })
+			findings, workloads := r.actionable(found, suppressed)
+			actions, _ := action.Group(findings, func(f ActionableFinding) (string, *finding.Finding) { return r.name, &f.Finding })
 			if len(actions) > 0 {
-				page.Repositories = append(page.Repositories, RepositoryActions{Repository: r.name, Workloads: r.allWorkloads(), Actions: actions})
+				page.Repositories = append(page.Repositories, RepositoryActions{Repository: r.name, Workloads: workloads, Actions: actions})
 			}
 		}
 		return nil
@@ -201,16 +202,17 @@ func readActionable(ctx context.Context, q query, repositories []runningReposito
 	return found, err
 }
 
-// actionable returns the findings of the repository that are not suppressed, each vulnerability and package once.
-func (r *runningRepository) actionable(found map[int64][]actionableRow, suppressed map[int64]*exception.Exception) []ActionableFinding {
-	type key struct{ id, kind, name string }
-	worst := make(map[key]ActionableFinding)
+// actionable returns the findings of the repository that are not suppressed, each vulnerability and package once, and the workloads that they concern.
+func (r *runningRepository) actionable(found map[int64][]actionableRow, suppressed suppressions) ([]ActionableFinding, []Workload) {
+	worst := make(map[findingKey]ActionableFinding)
+	var concerned affected
 	for _, id := range r.ids() {
 		for _, f := range found[id] {
-			if suppressed[f.id] != nil {
+			if suppressed.whole[f.id] != nil {
 				continue
 			}
-			k := key{f.ID, f.Package.Type, f.Package.Name}
+			concerned.add(id, suppressed.byName[f.id])
+			k := keyOf(f.Finding)
 			known, had := worst[k]
 			since := f.Since
 			if had && known.Since.Before(since) {
@@ -230,5 +232,5 @@ func (r *runningRepository) actionable(found map[int64][]actionableRow, suppress
 	slices.SortFunc(findings, func(a, b ActionableFinding) int {
 		return cmp.Or(finding.Worse(a.Finding, b.Finding), a.Since.Compare(b.Since))
 	})
-	return findings
+	return findings, r.workloadsOf(concerned)
 }

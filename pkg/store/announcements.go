@@ -36,6 +36,8 @@ type Announcement struct {
 	Findings []AnnouncedFinding
 	// Snapshot also records everything that passes a filter, without loading it into memory; nil for none.
 	Snapshot *FilteredSnapshot
+	// Counted also records which findings the message counts, for CountSummary; nil for none.
+	Counted *CountedFindings
 	// ResetRepositories resets the repositories that the receiver knows: with another engine, each is new. It also deletes the
 	// announcements of findings that are not present by the Snapshot's filter: that the other engine does not find them does not mean that
 	// they are fixed.
@@ -128,7 +130,7 @@ func saveState(ctx context.Context, tx *session, receiver int64, state []byte) e
 
 // RecordAnnouncement records in one transaction what the message with the given MessageID announced to a receiver, which
 // repositories the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The
-// error is ErrChanged if Snapshot is of another snapshot. A finding that was announced before keeps the message and time of its
+// error is ErrChanged if Snapshot or Counted is of another snapshot. A finding that was announced before keeps the message and time of its
 // first announcement, unless that was silent or an exception has suppressed the finding since; its other values are replaced. The receiver
 // also knows the repositories of the keys from then on. A nil state does not change the receiver's state.
 func (s *Store) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error {
@@ -174,6 +176,11 @@ func (s *Store) recordAnnouncement(ctx context.Context, tx *session, scanner, re
 	}
 	if announcement.Snapshot != nil {
 		if err := recordSnapshot(ctx, tx, id, scanner, announcement, at, s.recordBudget); err != nil {
+			return err
+		}
+	}
+	if announcement.Counted != nil {
+		if err := recordCounted(ctx, tx, id, scanner, announcement); err != nil {
 			return err
 		}
 	}

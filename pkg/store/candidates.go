@@ -280,10 +280,10 @@ type changeList struct {
 	countOnly bool
 }
 
-// reportedChange names the reports instead of the workloads that run their images: these are the same for many.
+// reportedChange has the reports and names instead of the workloads that it concerns: these are the same for many.
 type reportedChange struct {
 	FindingChange
-	reports []int64
+	concerned affected
 }
 
 // newChangeList returns a list with these bounds; one that only counts if they are nil.
@@ -306,7 +306,9 @@ func compareChanges(a, b reportedChange) int {
 	return finding.Worse(a.Finding, b.Finding)
 }
 
-func (n reportedChange) size() int { return n.Finding.TextBytes() + 8*len(n.reports) }
+func (n reportedChange) size() int {
+	return n.Finding.TextBytes() + 8*len(n.concerned.reports) + len(n.concerned.only)*64
+}
 
 // keep holds a change that is counted already.
 func (n *changeList) keep(changes reportedChange) {
@@ -324,8 +326,8 @@ func (n *changeList) add(changes reportedChange) {
 // listed returns the changes that are held, with their workloads and in order, and the size of their texts in bytes.
 func (l *repositoryEvaluation) listed(n *changeList) (changes []FindingChange, text int) {
 	for _, one := range n.worst.sorted() {
-		if one.reports != nil {
-			workloads, added := l.workloadsOf(one.reports)
+		if one.concerned.reports != nil {
+			workloads, added := l.workloadsOf(one.concerned)
 			if text += added; text > n.worst.text && len(changes) > 0 {
 				break
 			}

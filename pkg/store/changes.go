@@ -31,7 +31,7 @@ type FindingChange struct {
 	SeverityBefore finding.Severity
 	// ExceptionEnded means that an exception suppressed the finding and has ended.
 	ExceptionEnded bool
-	// Workloads that run an image with the finding; with diff.ChangeFixed those that run the repository.
+	// Workloads that run an image with the finding, and for which no exception suppresses it; with diff.ChangeFixed those that run the repository.
 	Workloads []Workload
 }
 
@@ -215,13 +215,12 @@ type repositoryEvaluation struct {
 	q        query
 	receiver int64
 	runningRepository
-	policy diff.Policy
-	args   []any
-	// hasSuppressed means that exceptions suppress at least one finding.
-	hasSuppressed bool
+	policy     diff.Policy
+	args       []any
+	suppressed suppressions
 	// hasRecords is true if the receiver has a record of the repository; nil until it is needed.
 	hasRecords *bool
-	// shared are the workloads that run the images of some reports, by the reports.
+	// shared are the workloads that changes concern, by affected.
 	shared map[string][]Workload
 }
 
@@ -231,21 +230,20 @@ func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, 
 		return nil, err
 	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
-		sql.Named("reports", r.reportIDs()), sql.Named("all_reports", r.allReportIDs()), sql.Named("suppressed", idsOf(suppressed)))
-	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, policy: t.policy(r.name), args: args, hasSuppressed: len(suppressed) > 0}, nil
+		sql.Named("reports", r.reportIDs()), sql.Named("all_reports", r.allReportIDs()), sql.Named("suppressed", idsOf(suppressed.whole)))
+	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, policy: t.policy(r.name), args: args, suppressed: suppressed}, nil
 }
 
 // with returns the parameters of the evaluation and further ones.
 func (l *repositoryEvaluation) with(more ...any) []any { return append(slices.Clone(l.args), more...) }
 
-// workloadsOf returns the workloads that run the images of some reports, and how many bytes it allocated for them.
-func (l *repositoryEvaluation) workloadsOf(reports []int64) (workloads []Workload, added int) {
-	slices.Sort(reports)
-	name := fmt.Sprint(reports)
+// workloadsOf returns the workloads that a change concerns, and how many bytes it allocated for them.
+func (l *repositoryEvaluation) workloadsOf(concerned affected) (workloads []Workload, added int) {
+	name := fmt.Sprint(concerned)
 	if workloads, found := l.shared[name]; found {
 		return workloads, 0
 	}
-	workloads = distinctWorkloads(l.workloadsRunning(slices.Compact(reports)))
+	workloads = l.runningRepository.workloadsOf(concerned)
 	if l.shared == nil {
 		l.shared = make(map[string][]Workload)
 	}
@@ -313,7 +311,7 @@ func (l *repositoryEvaluation) changesOf(pairs []*pair, each func(reportedChange
 	for _, s := range pairs {
 		if d := l.decide(s); d.Announce != "" {
 			s.Change, s.SeverityBefore, s.ExceptionEnded = d.Announce, d.SeverityBefore, d.ExceptionEnded
-			each(reportedChange{FindingChange: s.FindingChange, reports: s.reports})
+			each(reportedChange{FindingChange: s.FindingChange, concerned: s.concerned})
 		}
 	}
 }

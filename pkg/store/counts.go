@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"maps"
+	"slices"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -15,7 +17,7 @@ type Totals struct {
 	Suppressed int
 	// ToActOn is how many of Counts an update ends and are known exploited or at least of high severity, as ActionsPage selects them.
 	ToActOn int
-	// ByException is how many findings each exception suppresses, by the exception's UID.
+	// ByException is how many findings each exception suppresses in the namespaces that it applies to, by the exception's UID.
 	ByException map[string]int
 }
 
@@ -66,10 +68,14 @@ func (s *Store) NamespaceTotals(ctx context.Context, scanner string, exceptions 
 		if err != nil {
 			return err
 		}
-		if total, err = s.countRepositories(ctx, q, repositories, exceptions); err != nil {
-			return err
-		}
+		total = Totals{}
+		scopes := scopesOf(exceptions)
 		for _, r := range repositories {
+			totals, err := s.countInScopes(ctx, q, r, exceptions, scopes)
+			if err != nil {
+				return err
+			}
+			total.add(totals)
 			for namespace, part := range r.byNamespace() {
 				of, err := s.countRepository(ctx, q, part, exceptions)
 				if err != nil {
@@ -83,6 +89,51 @@ func (s *Store) NamespaceTotals(ctx context.Context, scanner string, exceptions 
 		return nil
 	})
 	return total, byNamespace, err
+}
+
+// exceptionScope is an exception that applies to some namespaces only.
+type exceptionScope struct {
+	uid        string
+	namespaces map[string]bool
+}
+
+// scopesOf returns the exceptions of a set that apply to some namespaces only.
+func scopesOf(exceptions exception.Set) (scopes []exceptionScope) {
+	for _, e := range exceptions.All() {
+		switch {
+		case e.Namespace != "":
+			scopes = append(scopes, exceptionScope{e.UID, map[string]bool{e.Namespace: true}})
+		case e.Namespaces != nil:
+			scopes = append(scopes, exceptionScope{e.UID, e.Namespaces})
+		}
+	}
+	return scopes
+}
+
+// countInScopes returns countRepository. What an exception for some of the repository's namespaces suppresses is counted there: in all of them, a
+// finding is suppressed only if it is in each.
+func (s *Store) countInScopes(ctx context.Context, q query, r runningRepository, exceptions exception.Set, scopes []exceptionScope) (Totals, error) {
+	totals, err := s.countRepository(ctx, q, r, exceptions)
+	namespaces := slices.Sorted(maps.Keys(r.namespaces()))
+	if err != nil || len(namespaces) < 2 {
+		return totals, err
+	}
+	totals.ByException = maps.Clone(totals.ByException)
+	for _, scope := range scopes {
+		in := slices.DeleteFunc(slices.Clone(namespaces), func(namespace string) bool { return !scope.namespaces[namespace] })
+		if len(in) == 0 || len(in) == len(namespaces) {
+			continue
+		}
+		part, err := s.countRepository(ctx, q, r.within(scope.namespaces), exceptions)
+		if err != nil {
+			return Totals{}, err
+		}
+		if totals.ByException == nil {
+			totals.ByException = make(map[string]int)
+		}
+		totals.ByException[scope.uid] = part.ByException[scope.uid]
+	}
+	return totals, nil
 }
 
 // TotalsIn returns the sum of NamespaceTotals over some namespaces. It counts only what runs there.
@@ -123,7 +174,13 @@ func (s *Store) countRepositories(ctx context.Context, q query, repositories []r
 	return total, nil
 }
 
-// countRepository counts the findings of one repository. A finding that several exceptions suppress counts for each of them.
+// findingKey identifies what counts once in the images of a repository or of a workload: a vulnerability in a package. Every count, list and message
+// uses it. In SQL it is group_key.
+type findingKey struct{ id, pkg string }
+
+func keyOf(f finding.Finding) findingKey { return findingKey{f.ID, f.Package.Name} }
+
+// countRepository counts the findings of one repository. A finding that several exceptions suppress together counts for each of them.
 func (s *Store) countRepository(ctx context.Context, q query, r runningRepository, exceptions exception.Set) (Totals, error) {
 	state := r.stateWithExceptions(exceptions)
 	if totals, found := s.counts.get(state); found {
@@ -133,12 +190,12 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 	if err != nil {
 		return Totals{}, err
 	}
-	args := []any{sql.Named("reports", r.reportIDs()), sql.Named("suppressed", idsOf(suppressed))}
+	args := []any{sql.Named("reports", r.reportIDs()), sql.Named("suppressed", idsOf(suppressed.whole))}
 	var totals Totals
 	if totals.Counts, err = sumCounts(ctx, q, countScanner, args, &totals.ToActOn); err != nil {
 		return Totals{}, err
 	}
-	if len(suppressed) > 0 {
+	if len(suppressed.whole) > 0 {
 		if err := totals.countSuppressed(ctx, q, suppressed, args); err != nil {
 			return Totals{}, err
 		}
@@ -147,7 +204,7 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 	return totals, nil
 }
 
-func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed map[int64]*exception.Exception, args []any) error {
+func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed suppressions, args []any) error {
 	t.ByException = make(map[string]int)
 	return eachRow(ctx, q, listSuppressed, args, func(rows *sql.Rows) error {
 		var ids list[int64]
@@ -156,7 +213,9 @@ func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed map[in
 		}
 		by := make(map[string]bool)
 		for _, id := range ids {
-			by[suppressed[id].UID] = true
+			for _, e := range suppressed.involved(id) {
+				by[e.UID] = true
+			}
 		}
 		for uid := range by {
 			t.ByException[uid]++

@@ -169,9 +169,11 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	if f.Gone {
 		statement, candidates = selectGone, goneCandidates
 	}
-	if suppressed, err = suppressedFindings(ctx, q, candidates, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
+	found, err := suppressedFindings(ctx, q, candidates, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images})
+	if err != nil {
 		return nil, nil, err
 	}
+	suppressed = found.whole
 	since := int64(0)
 	if !f.FirstSeenSince.IsZero() {
 		since = f.FirstSeenSince.UnixMilli()

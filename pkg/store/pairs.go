@@ -27,7 +27,7 @@ const (
 	selectCandidate = `SELECT v.canonical_id, substr(v.url, 1, 4096), v.cvss, v.epss, f.known_exploited, f.severity,
 		f.package, substr(f.version, 1, 512), f.type, substr(f.purl, 1, 512), substring(f.paths, 1, 512), f.fix_state, f.fix_versions,
 		f.fix_available, f.aliases, f.first_seen, coalesce(f.fix_available, f.fixable_since), v.known_exploited_since,
-		f.severity_history, f.report_id,
+		f.severity_history, f.report_id, f.id,
 		a.receiver_id IS NOT NULL, coalesce(a.aliases, ''), ` + announcedColumns + ` `
 
 	// listKeys lists the present findings of some IDs and packages that pass the filter, or all if @every is true. The findings of an ID are
@@ -61,8 +61,8 @@ func announcedTargets(a *diff.Announced) []any {
 // pair is what is present of one vulnerability in one package, and the record of its announcement.
 type pair struct {
 	FindingChange
-	// reports are those of the images that have the finding. FindingChange.Workloads are those of these images, and are set last.
-	reports []int64
+	// concerned are the workloads that the finding concerns, which are set as FindingChange.Workloads last.
+	concerned affected
 	// record is nil if the finding was never announced; linked is true if it was announced by another ID.
 	record *record
 	linked bool
@@ -84,11 +84,11 @@ func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, 
 		var f finding.Finding
 		var fixAvailable, firstSeen, fixSince, exploitedSince millis
 		var history list[SeverityBefore]
-		var report int64
+		var report, id int64
 		p := &f.Package
 		err := rows.Scan(append([]any{&f.ID, &f.URL, &f.CVSS, &f.EPSS, &f.KnownExploited, &f.Severity,
 			&p.Name, &p.Version, &p.Type, &p.PURL, (*paths)(&f.Paths), &f.FixState, (*list[string])(&f.FixVersions),
-			&fixAvailable, (*list[string])(&f.Aliases), &firstSeen, &fixSince, &exploitedSince, &history, &report,
+			&fixAvailable, (*list[string])(&f.Aliases), &firstSeen, &fixSince, &exploitedSince, &history, &report, &id,
 			&announced, &r.aliases}, announcedTargets(&r.Announced)...)...)
 		if err != nil {
 			return err
@@ -110,9 +110,7 @@ func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, 
 		if firstSeen.Before(s.FirstSeen) {
 			s.FirstSeen = firstSeen.Time
 		}
-		if n := len(s.reports); n == 0 || s.reports[n-1] != report {
-			s.reports = append(s.reports, report)
-		}
+		s.concerned.add(report, l.suppressed.byName[id])
 		return nil
 	})
 	return byKey, err

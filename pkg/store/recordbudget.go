@@ -9,13 +9,16 @@ import (
 // but no message with thousands of findings.
 const freeState = 64 << 10
 
+// countedBytes is what the findings take that the summaries of receiver r have counted.
+const countedBytes = `coalesce((SELECT sum(octet_length(c.repository) + octet_length(c.findings)) FROM counted_findings c WHERE c.receiver_id = r.id), 0)`
+
 // selectRecorded adds up what is recorded in the namespace of a Scanner, which is known from its images: without any, nothing is recorded. The
 // records of a ClusterScanner's receivers are in no budget.
-const selectRecorded = `SELECT coalesce(sum(b.bytes + coalesce(length(r.state), 0)), 0)
+const selectRecorded = `SELECT coalesce(sum(b.bytes + coalesce(length(r.state), 0) + ` + countedBytes + `), 0)
 		FROM receiver_records b INDEXED BY receiver_records_by_namespace ORDERED JOIN receivers r ON r.id = b.receiver_id
 		WHERE b.namespace = (SELECT si.namespace FROM scanner_images si WHERE si.scanner = ? AND si.cluster = 0 LIMIT 1)`
 
-// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, and its state. It
+// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, what its summaries counted, and its state. It
 // comes before anything else; 0 is no bound. Without room UpdateAnnouncements adds no record, it only changes those that exist, a
 // state takes no large message (ErrOverBudget), and a snapshot records no further repository. What a delivered message announced is
 // recorded in any case.
@@ -64,7 +67,7 @@ const keptWithoutRoom = 24 * time.Hour
 
 const selectWithoutRoom = `SELECT receiver_id FROM receiver_records WHERE namespace <> '' AND namespace IN (
 	SELECT b.namespace FROM receiver_records b ORDERED JOIN receivers r ON r.id = b.receiver_id
-	GROUP BY b.namespace HAVING sum(b.bytes + coalesce(length(r.state), 0)) >= ?)`
+	GROUP BY b.namespace HAVING sum(b.bytes + coalesce(length(r.state), 0) + ` + countedBytes + `) >= ?)`
 
 // receiversWithoutRoom returns the row IDs of the receivers in namespaces whose record budget is used up.
 func (s *Store) receiversWithoutRoom(ctx context.Context) ([]int64, error) {

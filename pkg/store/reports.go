@@ -82,8 +82,8 @@ func (s *Store) Summary(ctx context.Context, subject Subject, e ImageExceptions)
 		if err != nil {
 			return err
 		}
-		summary.Suppressed = len(suppressed)
-		args := []any{report, idsOf(suppressed)}
+		summary.Suppressed = len(suppressed.whole)
+		args := []any{report, idsOf(suppressed.whole)}
 		if summary.Counts, err = sumCounts(ctx, q, countReport, args); err != nil {
 			return err
 		}

@@ -108,21 +108,38 @@ func (r *runningRepository) stateWithExceptions(set exception.Set) string {
 func (r runningReport) imageNames() []exception.Image {
 	var names []exception.Image
 	for _, w := range r.workloads {
-		name := imageNamed(w.Reference, w.digest)
-		name.Namespace, name.Manifest = w.Namespace, w.manifest
-		names = append(names, name)
+		names = append(names, w.imageName())
 	}
-	compare := func(a, b exception.Image) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Manifest, b.Manifest))
-	}
-	slices.SortFunc(names, compare)
-	return slices.CompactFunc(names, func(a, b exception.Image) bool { return compare(a, b) == 0 })
+	slices.SortFunc(names, compareNames)
+	return slices.CompactFunc(names, func(a, b exception.Image) bool { return compareNames(a, b) == 0 })
 }
 
-// suppressed returns the repository's present findings that exceptions suppress, by the findings' row IDs.
-func (r *runningRepository) suppressed(ctx context.Context, q query, set exception.Set) (map[int64]*exception.Exception, error) {
+func compareNames(a, b exception.Image) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Manifest, b.Manifest))
+}
+
+// imageName returns how the workload names its image.
+func (w runningWorkload) imageName() exception.Image {
+	name := imageNamed(w.Reference, w.digest)
+	name.Namespace, name.Manifest = w.Namespace, w.manifest
+	return name
+}
+
+// namedUnder returns the workloads that run the image under one of some names: those for which under is true, in the order of imageNames.
+func (r runningReport) namedUnder(under []bool) (all []Workload) {
+	names := r.imageNames()
+	for _, w := range r.workloads {
+		if i, found := slices.BinarySearchFunc(names, w.imageName(), compareNames); found && under[i] {
+			all = append(all, w.Workload)
+		}
+	}
+	return all
+}
+
+// suppressed returns the repository's present findings that exceptions suppress. The names are those of imageNames.
+func (r *runningRepository) suppressed(ctx context.Context, q query, set exception.Set) (suppressions, error) {
 	if set = r.exceptionsOf(set); set.Key() == "" {
-		return nil, nil
+		return suppressions{}, nil
 	}
 	names := make(map[int64][]exception.Image)
 	for _, report := range r.reports {
@@ -174,6 +191,71 @@ func (r *runningRepository) byNamespace() map[string]runningRepository {
 		}
 	}
 	return parts
+}
+
+// within returns the part of the repository that runs in some namespaces, without otherReports.
+func (r *runningRepository) within(namespaces map[string]bool) runningRepository {
+	part := runningRepository{name: r.name}
+	for _, report := range r.reports {
+		for _, w := range report.workloads {
+			if namespaces[w.Namespace] {
+				part.add(report.id, report.revision, w)
+			}
+		}
+	}
+	return part
+}
+
+// affected are the workloads that a finding concerns: those that run an image which has it, and none of whose exceptions suppresses it there.
+type affected struct {
+	// reports are those that have the finding, and only the names of an image under which it is not suppressed, if it is under others.
+	reports []int64
+	only    map[int64][]bool
+}
+
+// add adds a finding of one of the reports. byName is that of suppressions.
+func (a *affected) add(report int64, byName []*exception.Exception) {
+	i, known := slices.BinarySearch(a.reports, report)
+	if !known {
+		a.reports = slices.Insert(a.reports, i, report)
+	}
+	switch {
+	case byName == nil:
+		delete(a.only, report)
+		return
+	case known && a.only[report] == nil:
+		return // another finding of the report is suppressed under no name
+	case a.only == nil:
+		a.only = make(map[int64][]bool)
+	}
+	under := a.only[report]
+	if under == nil {
+		under = make([]bool, len(byName))
+		a.only[report] = under
+	}
+	for i, by := range byName {
+		under[i] = under[i] || by == nil
+	}
+}
+
+// workloadsOf returns the workloads of affected, each once.
+func (r *runningRepository) workloadsOf(a affected) []Workload {
+	if len(a.only) == 0 {
+		return distinctWorkloads(r.workloadsRunning(a.reports))
+	}
+	var all []Workload
+	for _, id := range a.reports {
+		i, found := r.find(id)
+		if !found {
+			continue
+		}
+		if under := a.only[id]; under != nil {
+			all = append(all, r.reports[i].namedUnder(under)...)
+		} else {
+			all = append(all, r.workloadsRunning([]int64{id})...)
+		}
+	}
+	return distinctWorkloads(all)
 }
 
 // workloadsRunning returns the workloads that run the images of some reports.

@@ -34,7 +34,8 @@ type SuppressionPreview struct {
 	// Counts are of all of them. Total is their number, and Already that of those which exceptions in force suppress already.
 	Counts         finding.Counts
 	Total, Already int
-	// Partly is the number of findings that it would suppress in some images of a repository. They stay, since other images have them too.
+	// Partly is the number of findings that it would suppress only in some images of a repository, or under some names. They stay, since others have
+	// them too.
 	Partly int
 }
 
@@ -50,8 +51,8 @@ type PreviewedFinding struct {
 }
 
 const (
-	// selectReportedIn selects the workloads that run images in some namespaces with a report of the engine, and selectRunningIn also those with an
-	// announced report of another tool.
+	// selectReportedIn selects the workloads that run images in some namespaces with a report of the engine, and selectRunningIn also announced
+	// reports of other tools about these images.
 	selectReportedIn = selectWorkloads + runningReach + ` FROM texts(@namespaces) n
 		ORDERED JOIN scanner_images si INDEXED BY scanner_images_by_namespace ON si.namespace = n.value
 		ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
@@ -60,9 +61,23 @@ const (
 		UNION ALL` + selectWorkloads + runningReach + ` FROM texts(@namespaces) n
 		ORDERED JOIN external_reports e ON e.namespace = n.value
 		ORDERED JOIN reports r ON r.id = e.report_id` + joinAnnounced + `
+		ORDERED JOIN reports own ON own.manifest_id = si.manifest_id AND own.engine = si.engine
 		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace`
 
-	selectPreviewed = wantedPresent + `
+	// selectPreviewed selects the findings that an exception may suppress, and all others of the same vulnerabilities: another source may know the
+	// vulnerability without the alias that the exception names.
+	selectPreviewed = `WITH wanted AS (
+		SELECT f.id FROM texts(@ids) named
+		ORDERED JOIN vulnerability_names n ON n.name = named.value
+		ORDERED JOIN vulnerabilities called ON called.id = n.vulnerability_id
+		ORDERED JOIN vulnerabilities same ON same.canonical_id = called.canonical_id
+		ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+			ON f.vulnerability_id = same.id AND f.report_id IN (SELECT value FROM ids(@reports) i)
+		WHERE f.gone_at IS NULL
+		UNION
+		SELECT f.id FROM ids(@reports) j
+		ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
+		WHERE f.gone_at IS NULL AND (@every = 1 OR f.package IN (SELECT value FROM texts(@packages) t)))
 		SELECT f.report_id, v.canonical_id, CASE WHEN length(v.url) <= 256 THEN v.url ELSE '' END, v.epss, f.known_exploited, f.severity,
 			f.aliases, f.package, f.version, f.type, f.fix_state, f.fix_versions
 		FROM wanted ORDERED JOIN findings f ON f.id = wanted.id ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
@@ -70,8 +85,9 @@ const (
 )
 
 // PreviewSuppression returns what an exception would suppress in the images that run in some namespaces. A finding counts once for each image
-// repository, vulnerability and package, and only if the exception suppresses it in all of the repository's images. It returns
-// ErrTooManyCandidates if more than maxPreviewCandidates findings may be meant.
+// repository, vulnerability and package, and only if the exception suppresses it in all of the repository's images, alone or together with those in
+// force. Total without Already is how many more findings a Scanner has as suppressed once the exception exists. It returns ErrTooManyCandidates if more
+// than maxPreviewCandidates findings may be meant.
 func (s *Store) PreviewSuppression(ctx context.Context, asked SuppressionQuery, limit int) (preview SuppressionPreview, err error) {
 	err = s.read(ctx, "preview an exception", func(ctx context.Context, q query) error {
 		preview = SuppressionPreview{}
@@ -137,48 +153,47 @@ func readPreviewed(ctx context.Context, q query, ids, packages []string, every b
 	return found, err
 }
 
-// add adds what the exception would suppress in the images of a repository.
+// add adds what the exception would suppress in the images of a repository, together with those in force: other images, or other names of an image, may
+// need both.
 func (p *SuppressionPreview) add(r runningRepository, found map[int64][]finding.Finding, asked SuppressionQuery) {
-	type key struct{ id, pkg string }
-	type group struct {
-		PreviewedFinding
-		reports                  []int64
-		suppressed, kept, before int // findings
-	}
-	set, inForce := r.exceptionsOf(asked.Exception), r.exceptionsOf(asked.InForce)
-	groups := make(map[key]*group)
+	groups := make(map[findingKey]*previewGroup)
+	both := asked.InForce.With(asked.Exception)
 	for _, report := range r.reports {
 		names := report.imageNames()
+		alone, before, after := asked.Exception.Compare(names), asked.InForce.Compare(names), both.Compare(names)
 		for _, f := range found[report.id] {
-			k := key{f.ID, f.Package.Name}
+			k := keyOf(f)
 			g := groups[k]
 			if g == nil {
-				g = &group{PreviewedFinding: PreviewedFinding{Finding: f, Repository: r.name}}
+				g = &previewGroup{PreviewedFinding: PreviewedFinding{Finding: f, Repository: r.name}}
 				groups[k] = g
 			}
 			if finding.Worse(f, g.Finding) < 0 {
 				g.Finding = f
 			}
-			if by := inForce.SuppressedUnderAllNames(names, f); by != nil {
-				g.before++
+			if by := before.SuppressedBy(f); by != nil {
 				g.By = by
+			} else {
+				g.changes = true
 			}
-			if set.SuppressedUnderAllNames(names, f) == nil {
-				g.kept++
-				continue
+			by, _ := alone.ByName(f)
+			g.isMeant = g.isMeant || by != nil
+			if after.SuppressedBy(f) == nil {
+				g.isKept = true
 			}
-			g.suppressed++
-			g.reports = append(g.reports, report.id)
+			if by != nil {
+				g.reports = append(g.reports, report.id)
+			}
 		}
 	}
 	for _, g := range groups {
 		switch {
-		case g.suppressed == 0:
+		case !g.isMeant:
 			continue
-		case g.kept > 0:
+		case g.isKept:
 			p.Partly++
 			continue
-		case g.before < g.suppressed:
+		case g.changes:
 			g.By = nil
 		default:
 			p.Already++
@@ -190,4 +205,12 @@ func (p *SuppressionPreview) add(r runningRepository, found map[int64][]finding.
 		g.Package.Version, g.Package.Name, g.Aliases = cutRun(g.Package.Version), cutRun(g.Package.Name), nil
 		p.Findings = append(p.Findings, g.PreviewedFinding)
 	}
+}
+
+// previewGroup is a vulnerability in a package of a repository's images. isMeant means that the exception applies to it in some image, isKept that it
+// stays in some image, and changes that the exceptions in force leave it in some image.
+type previewGroup struct {
+	PreviewedFinding
+	reports                  []int64
+	isMeant, isKept, changes bool
 }

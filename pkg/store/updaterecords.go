@@ -367,7 +367,7 @@ const selectSuppressed = `
 
 // updateSuppressed marks the records of vulnerabilities that exceptions suppress.
 func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time, into *editList) error {
-	if !l.hasSuppressed {
+	if len(l.suppressed.whole) == 0 {
 		return nil
 	}
 	return eachRow(ctx, l.q, selectSuppressed, l.args, func(rows *sql.Rows) error {

@@ -56,7 +56,7 @@ type RunningVulnerability struct {
 	// FirstSeen is when the store first recorded it. It is zero in a list of some namespaces, since others could have had it before.
 	FirstSeen time.Time
 	// Images is the number of running images that have it: a platform manifest counts once in each namespace. Several engines may find it
-	// in different images: then it is the number of the engine that finds it in most.
+	// in different images of a namespace: there it is the number of the engine that finds it in most.
 	Images int
 	// Namespaces is the number of namespaces that run one of these images.
 	Namespaces int
@@ -112,13 +112,16 @@ const (
 		WHERE @id = '' OR v.urgency < @urgency OR v.urgency = @urgency AND (v.epss < @below OR v.epss = @below AND v.id > @id)
 		ORDER BY v.urgency DESC, v.epss DESC, v.id LIMIT @limit`
 
-	// countNamespaces counts the namespaces that have each of some vulnerabilities.
+	// countNamespaces counts the namespaces that have each of some vulnerabilities, and their images. The sums of all namespaces, which decide about the
+	// order, have no such number, since in each namespace another engine may find the vulnerability in most images.
 	countNamespaces = `
-		SELECT v.canonical_id, count(DISTINCT c.namespace)
-		FROM texts(@ids) i NESTED JOIN vulnerabilities v ON v.canonical_id = i.value
-		NESTED JOIN namespace_vulnerabilities c INDEXED BY namespace_vulnerabilities_by_vulnerability ON c.vulnerability_id = v.id
-		WHERE c.namespace <> '' AND c.images > 0
-		GROUP BY v.canonical_id`
+		SELECT n.id, count(*), integer(sum(n.images)) FROM (
+			SELECT v.canonical_id AS id, c.namespace, max(c.images) AS images
+			FROM texts(@ids) i NESTED JOIN vulnerabilities v ON v.canonical_id = i.value
+			NESTED JOIN namespace_vulnerabilities c INDEXED BY namespace_vulnerabilities_by_vulnerability ON c.vulnerability_id = v.id
+			WHERE c.namespace <> '' AND c.images > 0
+			GROUP BY v.canonical_id, c.namespace) n
+		GROUP BY n.id`
 )
 
 // VulnerabilitiesPage lists the vulnerabilities of the images that run in some namespaces, worst first (finding.Worse), starting after a
@@ -179,7 +182,7 @@ func (s *Store) VulnerabilitiesPage(
 	return page, nil
 }
 
-// countNamespacesOf sets the number of namespaces of vulnerabilities that are counted in all.
+// countNamespacesOf sets the numbers of namespaces and images of vulnerabilities that are listed for all namespaces.
 func countNamespacesOf(ctx context.Context, q query, vulnerabilities []RunningVulnerability) error {
 	ids, index := make([]string, len(vulnerabilities)), make(map[string]int, len(vulnerabilities))
 	for i, v := range vulnerabilities {
@@ -187,9 +190,10 @@ func countNamespacesOf(ctx context.Context, q query, vulnerabilities []RunningVu
 	}
 	return eachRow(ctx, q, countNamespaces, []any{sql.Named("ids", jsonArray(ids))}, func(rows *sql.Rows) error {
 		var id string
-		var n int
-		err := rows.Scan(&id, &n)
-		vulnerabilities[index[id]].Namespaces = n
+		var namespaces, images int
+		err := rows.Scan(&id, &namespaces, &images)
+		v := &vulnerabilities[index[id]]
+		v.Namespaces, v.Images = namespaces, images
 		return err
 	})
 }

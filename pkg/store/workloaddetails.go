@@ -122,17 +122,16 @@ func scanWorkloadImage(rows *sql.Rows, namespace, kind, name *string) (i Workloa
 
 // add merges the findings of all images, and counts them.
 func (d *WorkloadDetails) add(repositories repositoryCollector, found map[int64][]finding.Finding, inForce exception.Set) {
-	type key struct{ id, kind, pkg string }
 	type group struct {
 		WorkloadFinding
 		isKept bool // in at least one image
 	}
-	groups := make(map[key]*group)
+	groups := make(map[findingKey]*group)
 	for _, r := range repositories.byName {
 		for _, report := range r.reports {
-			names := report.imageNames()
+			names := inForce.Compare(report.imageNames())
 			for _, f := range found[report.id] {
-				k := key{f.ID, f.Package.Type, f.Package.Name}
+				k := keyOf(f)
 				g := groups[k]
 				if g == nil {
 					g = &group{WorkloadFinding: WorkloadFinding{Finding: f}}
@@ -141,7 +140,7 @@ func (d *WorkloadDetails) add(repositories repositoryCollector, found map[int64]
 				if finding.Worse(f, g.Finding) < 0 {
 					g.Finding = f
 				}
-				by := inForce.SuppressedUnderAllNames(names, f)
+				by := names.SuppressedBy(f)
 				g.isKept = g.isKept || by == nil
 				// The exception must not depend on the order of the images.
 				if by != nil && (g.Exception == nil || by.UID < g.Exception.UID) {

@@ -241,6 +241,10 @@ var contract = []contractTest{
 	{name: "ImagesRunBy", run: suite.testImagesRunBy},
 	{name: "WorkloadsPage", run: suite.testWorkloadsPage},
 	{name: "PreviewSuppression", run: suite.testPreviewSuppression},
+	{name: "ImagesOfVulnerability", run: suite.testImagesOfVulnerability},
+	{name: "OneKey", run: suite.testOneKey},
+	{name: "ExceptionOfOneNamespace", run: suite.testExceptionOfOneNamespace},
+	{name: "CountSummary", run: suite.testCountSummary},
 
 	{name: "VulnerabilitiesAgreeWithModel", run: suite.testVulnerabilitiesAgreeWithModel},
 	{name: "VulnerabilitiesFollowTheScope", run: suite.testVulnerabilitiesFollowTheScope},

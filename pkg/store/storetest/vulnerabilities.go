@@ -218,7 +218,7 @@ func (m *sightModel) reportsOf(u usageKey, usage store.ImageUsage) map[reportKey
 // vulnerabilities returns what the store should list for some namespaces.
 func (m *sightModel) vulnerabilities(namespaces []string) map[string]store.RunningVulnerability {
 	all := make(map[string]store.RunningVulnerability)
-	images, inNamespaces := make(map[[2]string]int), make(map[string]map[string]int) // by ID and engine in all; by ID and namespace
+	inNamespaces := make(map[string]map[string]int) // by ID and namespace
 	for _, namespace := range namespaces {
 		inNamespace := make(map[[2]string]int)
 		for k, findings := range m.runs(namespace) {
@@ -234,7 +234,6 @@ func (m *sightModel) vulnerabilities(namespaces []string) map[string]store.Runni
 				all[f.ID] = v
 				if !had[f.ID] {
 					had[f.ID] = true
-					images[[2]string{f.ID, k.engine}]++
 					inNamespace[[2]string{f.ID, k.engine}]++
 				}
 			}
@@ -248,16 +247,8 @@ func (m *sightModel) vulnerabilities(namespaces []string) map[string]store.Runni
 	}
 	for id, v := range all {
 		v.Namespaces = len(inNamespaces[id])
-		if len(namespaces) == len(sightNamespaces) {
-			for k, n := range images {
-				if k[0] == id {
-					v.Images = max(v.Images, n)
-				}
-			}
-		} else {
-			for _, n := range inNamespaces[id] {
-				v.Images += n
-			}
+		for _, n := range inNamespaces[id] {
+			v.Images += n
 		}
 		all[id] = v
 	}
