@@ -134,10 +134,7 @@ func trend(t *announce.Trend) string {
 		return ""
 	}
 	text := "*Since " + timestamp(t.Since) + ":* "
-	if t.Incomplete {
-		text += "at least "
-	}
-	text += fmt.Sprintf("%d opened · %d fixed", t.Opened, t.Fixed)
+	text += fmt.Sprintf("%d opened · %d ended", t.Opened, t.Fixed)
 	if t.Before != nil {
 		before := markedTotals(*t.Before)
 		if before == "" {

@@ -56,12 +56,12 @@ func (p *planning) composeChanges(notices []Notice) (Outbox, error) {
 	}
 	m.Images = len(byRepository(p.pending))
 	m.Totals, m.Changes = countUnfixed(p.pending), countChanges(changes, len(p.newImages))
-	for _, pending := range joined {
-		for _, repository := range byRepository(pending) {
+	for _, namespace := range joined {
+		for _, repository := range byRepository(namespace.pending) {
 			outbox.Repositories = append(outbox.Repositories, repository[0].Repository)
 		}
 	}
-	outbox.Joined = p.addJoined(&m, joined)
+	outbox.Joined = m.addJoined(joined)
 	for _, repository := range p.newImages[:min(len(p.newImages), maxNewImages)] {
 		m.NewImages = append(m.NewImages, text.Truncate(repository, maxText))
 	}

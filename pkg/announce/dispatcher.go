@@ -23,8 +23,8 @@ type Store interface {
 	PendingChanges(ctx context.Context, scanner, receiver string, f store.ChangeFilter, limit int) ([]store.FindingChange, int, error)
 	// Present reads everything that is present in one snapshot, with the worst findings that were not announced.
 	Present(ctx context.Context, scanner, receiver string, f store.ChangeFilter, worst int) (store.Present, error)
-	// NamespaceChanges returns what has changed in the images that run in a namespace. It returns store.ErrTooManyCandidates if that is too much.
-	NamespaceChanges(ctx context.Context, asked store.ChangesQuery, limit int) (store.NamespaceChanges, error)
+	// CountSummary counts what is present, and what differs from the findings that an earlier message counted.
+	CountSummary(ctx context.Context, scanner, receiver string, f store.ChangeFilter, earlier string) (store.SummaryCounts, error)
 	// OldestExploited returns the present finding that is known to be exploited for the longest time; nil if there is none.
 	OldestExploited(ctx context.Context, scanner string, f store.ChangeFilter) (*store.FindingChange, error)
 	// KnownRepositories returns the repositories that were announced to the receiver, or recorded as known.
@@ -71,8 +71,8 @@ type DispatchResult struct {
 }
 
 // maxPlans bounds the plans of one Dispatch. The longest useful sequence is: discard an old message, delete the records of an earlier engine, record
-// what the summary announces, send it, record repositories without findings, check for changes.
-const maxPlans = 6
+// what a schedule begins with, record what the summary announces, send it, record repositories without findings, check for changes.
+const maxPlans = 7
 
 // Dispatch does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. The
 // coverage decides about settings.Filter.AbsentIsFixedIn. Errors come from the store, the stored state or Random. Nothing is lost by an error:

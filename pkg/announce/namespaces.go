@@ -168,47 +168,51 @@ func (p *planning) joiningNamespaces(n store.FindingChange) (names []string) {
 	return slices.Compact(names)
 }
 
-// joiningNamespace returns the first of joiningNamespaces; "" if there is none.
-func (p *planning) joiningNamespace(n store.FindingChange) string {
-	if names := p.joiningNamespaces(n); len(names) > 0 {
-		return names[0]
-	}
-	return ""
+// joinedNamespace is a joining namespace with its new findings, the most urgent first. Their workloads are those of the namespace.
+type joinedNamespace struct {
+	name    string
+	pending []store.FindingChange
 }
 
-// splitByNamespace separates the new findings of each joining namespace, the namespace with the most urgent finding first, from all other changes.
-// In quiet hours it separates none: the urgent findings are not the first scan of a namespace, which is announced when the quiet hours end.
-func (p *planning) splitByNamespace(pending []store.FindingChange) (joined [][]store.FindingChange, others []store.FindingChange) {
+// splitByNamespace separates the new findings of each joining namespace, the namespace with the most urgent finding first, from all other changes. A
+// finding of an image that several of them run is in each. In quiet hours it separates none: the urgent findings are not the first scan of a
+// namespace, which is announced when the quiet hours end.
+func (p *planning) splitByNamespace(pending []store.FindingChange) (joined []joinedNamespace, others []store.FindingChange) {
 	if len(p.state.Joining) == 0 || p.isQuiet() {
 		return nil, pending
 	}
-	var of []store.FindingChange
-	for _, n := range pending {
-		if p.joiningNamespace(n) != "" {
-			of = append(of, n)
-		} else {
+	index := map[string]int{}
+	for _, n := range slices.SortedFunc(slices.Values(pending), compareUrgency) {
+		names := p.joiningNamespaces(n)
+		if len(names) == 0 {
 			others = append(others, n)
 		}
+		for _, name := range names {
+			i, found := index[name]
+			if !found {
+				i = len(joined)
+				index[name], joined = i, append(joined, joinedNamespace{name: name})
+			}
+			joined[i].pending = append(joined[i].pending, inNamespace(n, name))
+		}
 	}
-	joined = groupBy(of, p.joiningNamespace)
 	return joined, others
 }
 
-// summaryOf summarizes the new findings of one joining namespace.
-func (p *planning) summaryOf(pending []store.FindingChange) NamespaceSummary {
-	summary := NamespaceSummary{
-		Namespace: p.joiningNamespace(pending[0]), Totals: countUnfixed(pending), Images: len(byRepository(pending)),
-	}
-	summary.Actions, _, _, _ = newActions(pending, maxNamespaceActions)
-	return summary
+// inNamespace returns a change with only the workloads of one namespace.
+func inNamespace(n store.FindingChange, namespace string) store.FindingChange {
+	n.Workloads = slices.DeleteFunc(slices.Clone(n.Workloads), func(w store.Workload) bool { return w.Namespace != namespace })
+	return n
 }
 
 // addJoined adds the summaries of joining namespaces, and counts those that exceed the bound. It returns the names of all of them.
-func (p *planning) addJoined(m *Message, joined [][]store.FindingChange) (names []string) {
-	for i, pending := range joined {
-		names = append(names, p.joiningNamespace(pending[0]))
+func (m *Message) addJoined(joined []joinedNamespace) (names []string) {
+	for i, of := range joined {
+		names = append(names, of.name)
 		if i < maxNamespaces {
-			m.JoinedNamespaces = append(m.JoinedNamespaces, p.summaryOf(pending))
+			summary := NamespaceSummary{Namespace: of.name, Totals: countUnfixed(of.pending), Images: len(byRepository(of.pending))}
+			summary.Actions, _, _, _ = newActions(of.pending, maxNamespaceActions)
+			m.JoinedNamespaces = append(m.JoinedNamespaces, summary)
 		}
 	}
 	m.MoreJoinedNamespaces = len(joined) - len(m.JoinedNamespaces)
@@ -234,8 +238,7 @@ func urgentIn(namespace string, present store.Present) (found []store.FindingCha
 	for _, update := range present.Updates {
 		for _, part := range update.Actions {
 			for _, n := range part.Ends {
-				n.Workloads = slices.DeleteFunc(slices.Clone(n.Workloads), func(w store.Workload) bool { return w.Namespace != namespace })
-				if len(n.Workloads) > 0 {
+				if n = inNamespace(n, namespace); len(n.Workloads) > 0 {
 					found = append(found, n)
 				}
 			}

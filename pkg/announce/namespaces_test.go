@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -589,5 +590,105 @@ func TestRejoinedNamespaceHasKnownFindings(t *testing.T) {
 				t.Errorf("%d findings in the first scan of the namespace and the changes %+v, want the new one and the one with a fix", len(joined), changed)
 			}
 		})
+	}
+}
+
+// runIn records that a namespace of a ClusterScanner runs the image of a repository.
+func (s *scenario) runIn(namespace, repository string) {
+	s.t.Helper()
+	if _, err := s.store.Catalog(context.Background(), grype, keyOf(repository), store.Cluster); err != nil {
+		s.must(s.store.SaveCatalog(context.Background(), store.Catalog{Engine: grype, Key: keyOf(repository), PlatformDigest: digestOf(repository), CatalogedAt: s.now}, nil))
+	}
+	s.must(s.store.SetUsage(context.Background(), store.ImageUsage{
+		Scanner: scannerUID, Cluster: true, Namespace: namespace, Key: keyOf(repository), Engine: grype,
+		Workloads: []store.Workload{{Namespace: namespace, Kind: "Deployment", Name: "app", Container: "c", Repository: repository, Reference: repository + ":1.0"}},
+	}))
+}
+
+// ofCluster makes the scanner a ClusterScanner of some namespaces.
+func (s *scenario) ofCluster(namespaces ...string) {
+	s.settings.Namespace, s.settings.Filter.Route = "", &store.Route{All: true, Namespaces: map[string]bool{}}
+	for _, n := range namespaces {
+		s.settings.Filter.Route.Namespaces[n] = true
+		s.coverage.Namespaces = append(s.coverage.Namespaces, Namespace{Name: n, Complete: true})
+	}
+}
+
+// exceptedInBlog returns a scenario of a ClusterScanner whose image runs in blog and shop. An exception of blog suppresses its only finding there.
+func exceptedInBlog(t *testing.T) *scenario {
+	s := newScenario(t)
+	s.ofCluster("blog", "shop")
+	s.settings.Filter.Exceptions = exception.NewSet([]exception.Exception{
+		{UID: "x", Namespace: "blog", Name: "accepted", Status: "not_affected", Vulnerabilities: []string{"CVE-2026-0001"}},
+	}, s.now)
+	s.findings["web"] = []finding.Finding{{ID: "CVE-2026-0001", Severity: finding.Critical, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"}}}
+	s.runIn("blog", "web")
+	s.runIn("shop", "web")
+	s.report("web")
+	s.coverage.Images = []Image{{Key: "web", Repositories: []string{"web"}, Namespaces: []string{"blog", "shop"}, State: image.Scanned, Current: true}}
+	return s
+}
+
+// TestMessageAndExceptionOfOneNamespace: a message names only workloads for which no exception of their namespace suppresses the finding.
+func TestMessageAndExceptionOfOneNamespace(t *testing.T) {
+	s := exceptedInBlog(t)
+	s.settings.FirstScan = FirstScanAll
+	s.dispatch()
+	s.pass(time.Minute)
+	s.dispatch()
+	m := single(t, s.sent)
+	if got := m.Sections[0].Workloads; !slices.Equal(got, []string{"Deployment shop/app"}) {
+		t.Errorf("the message names %v, want only shop's: blog's exception suppresses it there", got)
+	}
+}
+
+// sentAlerts keeps the alerts of the last delivery.
+type sentAlerts struct{ last *Alerts }
+
+func (a *sentAlerts) Send(_ context.Context, d Delivery) Outcome {
+	a.last = d.Alerts
+	return Outcome{Result: Delivered}
+}
+
+// TestAlertsAndExceptionOfOneNamespace: an alert fires only for workloads for which no exception of their namespace suppresses the finding.
+func TestAlertsAndExceptionOfOneNamespace(t *testing.T) {
+	s := exceptedInBlog(t)
+	s.settings.Address.Type = ReceiverTypeAlertmanager
+	sender := &sentAlerts{}
+	d := Dispatcher{Store: s.store, Sender: sender, Random: s.random, Now: func() time.Time { return s.now }}
+	_, err := d.Dispatch(t.Context(), scannerUID, s.settings, s.coverage)
+	s.must(err)
+	if alerts := sender.last.List; len(alerts) != 1 || alerts[0].Namespace != "shop" {
+		t.Errorf("alerts %+v, want one of shop", alerts)
+	}
+}
+
+// TestJoinWithTheSameImage: namespaces that join at once are each named, also when they run the same image.
+func TestJoinWithTheSameImage(t *testing.T) {
+	s := newScenario(t)
+	s.settings.FirstScan = FirstScanSilent
+	s.ofCluster("blog")
+	s.findings["web"] = nil
+	s.runIn("blog", "web")
+	s.report("web")
+	s.coverage.Images = []Image{{Key: "web", Repositories: []string{"web"}, Namespaces: []string{"blog"}, State: image.Scanned, Current: true}}
+	s.dispatch()
+	s.pass(time.Hour)
+	s.dispatch()
+	s.ofCluster("kitchen", "shop")
+	s.settings.Filter.Route.Namespaces["blog"] = true
+	s.findings["api"] = []finding.Finding{{ID: "CVE-2026-0001", Severity: finding.Critical, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"}}}
+	s.runIn("kitchen", "api")
+	s.runIn("shop", "api")
+	s.report("api")
+	s.coverage.Images = append(s.coverage.Images, Image{Key: "api", Repositories: []string{"api"}, Namespaces: []string{"kitchen", "shop"}, State: image.Scanned, Current: true})
+	s.visit(s.now.Add(time.Hour))
+	m := single(t, s.sent)
+	var names []string
+	for _, joined := range m.JoinedNamespaces {
+		names = append(names, fmt.Sprint(joined.Namespace, " ", joined.Totals.Total()))
+	}
+	if !slices.Equal(names, []string{"kitchen 1", "shop 1"}) || m.Totals.Total() != 1 || len(s.state().Joining) != 0 {
+		t.Errorf("%v joined with %d findings in all, want kitchen and shop with the same one", names, m.Totals.Total())
 	}
 }

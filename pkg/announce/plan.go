@@ -28,8 +28,8 @@ type Action struct {
 // plan returns the receiver's next state and the action that goes with it. It only reads from the store. The returned state is valid only
 // without an error.
 //
-// The order is fixed: first the message in the outbox, then the baseline, then changes. So there is never more than one message in the
-// outbox, and no change is announced before the baseline. Health notices do not wait for the baseline.
+// The order is fixed: first the message in the outbox, then the scheduled summary, then the baseline, then changes. So there is never more than one
+// message in the outbox, and no change is announced before the baseline. Health notices and scheduled summaries do not wait for the baseline.
 func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 	now, coverage, state := d.Now(), d.coverage, d.state
 	coverage.DataSince = earlier(coverage.DataSince, now)
@@ -45,8 +45,8 @@ func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 		(*planning).begin,
 		(*planning).deliver,
 		(*planning).deleteAbsent,
-		(*planning).finishBaseline,
 		(*planning).sendScheduled,
+		(*planning).finishBaseline,
 		(*planning).holdJoining,
 		(*planning).readChanges,
 		(*planning).finishJoining,
@@ -62,10 +62,13 @@ func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 			return State{}, Action{}, err
 		}
 		if action != nil {
+			if action.Send == nil && action.Mark == nil {
+				action.Until = earliestSet(action.Until, p.summaryDue)
+			}
 			return p.state, *action, nil
 		}
 	}
-	return p.state, Action{}, nil
+	return p.state, Action{Until: p.summaryDue}, nil
 }
 
 // planning is one call of plan. A step returns an action if it has decided, and nil to go on with the next step.
@@ -159,7 +162,7 @@ func (p *planning) announceChanges() (*Action, error) { return p.sendPending(p.j
 // what is urgent is sent. The rest has waited long enough when they end.
 func (p *planning) sendPending(until time.Time) (*Action, error) {
 	notices, next := p.pendingNotices()
-	until = earliestSet(earliestSet(until, next), p.summaryDue)
+	until = earliestSet(until, next)
 	waits := len(p.pending)+len(p.newImages)+len(notices) > 0
 	if p.isQuiet() {
 		if err := p.holdBack(); err != nil {

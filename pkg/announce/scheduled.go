@@ -1,17 +1,15 @@
 package announce
 
 import (
-	"errors"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // This file plans the scheduled summaries of a receiver. A summary announces nothing: what it counts is announced by other messages, or waits for
-// them. It goes through the outbox like any message, and is recorded as handled in the transaction that records its delivery.
+// them. So it waits for no baseline. It goes through the outbox like any message, and is recorded as handled in the transaction that records its delivery.
 
 // maxSummaryDelay is how late a summary is still sent, after the manager did not run or a message before it was in the way. The next one counts from
 // the last one that was sent, so that nothing is left out.
@@ -26,6 +24,9 @@ type SummaryState struct {
 	// Since is when the last summary was composed, or when the receiver first had a schedule. Totals are those of that summary; nil before the first.
 	Since  time.Time       `json:"since"`
 	Totals *finding.Counts `json:"totals,omitempty"`
+	// Counted is the ID by which the store knows the findings that Totals counts, or that were present when the schedule began. An earlier version has
+	// recorded none.
+	Counted string `json:"counted,omitempty"`
 	// LastDelivery and LastMessage are those of the last summary. They are apart from those of State, since GroupInterval does not count summaries: a
 	// summary each day could otherwise delay changes for ever.
 	LastDelivery time.Time `json:"lastDelivery,omitzero"`
@@ -36,11 +37,10 @@ type SummaryState struct {
 type Trend struct {
 	// Since is when that was composed, or when the receiver got its schedule.
 	Since time.Time `json:"since"`
-	// Opened and Fixed are numbers of findings of any severity, once for each vulnerability, package and image repository, and without suppressed
-	// ones. They are incomplete if there were too many changes to count them.
-	Opened     int  `json:"opened"`
-	Fixed      int  `json:"fixed"`
-	Incomplete bool `json:"incomplete,omitempty"`
+	// Opened is how many findings are in the totals now and were not then, and Fixed how many were then and are not now, whatever ended them: they are
+	// fixed, an exception suppresses them, or nothing runs their images. Before, plus Opened, minus Fixed, is the total now. The name of Fixed is older.
+	Opened int `json:"opened"`
+	Fixed  int `json:"fixed"`
 	// Before are the totals of the summary before; nil in the first one.
 	Before *finding.Counts `json:"before,omitempty"`
 }
@@ -53,6 +53,9 @@ func (p *planning) sendScheduled() (*Action, error) {
 		return nil, nil
 	}
 	p.beginSchedule()
+	if p.state.Summary.Counted == "" {
+		return p.countFirst()
+	}
 	handled := p.state.Summary.Handled
 	due := schedule.Latest(later(handled, p.now.Add(-maxSummaryDelay)), p.now)
 	switch {
@@ -62,12 +65,7 @@ func (p *planning) sendScheduled() (*Action, error) {
 	case p.now.Before(p.mayAttempt()):
 		return &Action{Until: p.mayAttempt()}, nil
 	}
-	outbox, err := p.composeScheduled(due)
-	if err != nil {
-		return nil, err
-	}
-	p.putInOutbox(outbox)
-	return p.deliver()
+	return p.composeScheduled(due)
 }
 
 // beginSchedule makes the state that of the present schedule. After the clock was set back, the next time is left out, which may have been handled, and
@@ -84,25 +82,46 @@ func (p *planning) beginSchedule() {
 	p.state.Summary = &begun
 }
 
-// composeScheduled composes the summary that was due at a time.
-func (p *planning) composeScheduled(due time.Time) (Outbox, error) {
+// countFirst records what is present when the schedule begins, so that the first summary says what has happened since then.
+func (p *planning) countFirst() (*Action, error) {
+	begin, err := p.newMessage(KindScheduledSummary)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := p.store.CountSummary(p.ctx, p.scanner, p.settings.Receiver, p.settings.Filter, "")
+	if err != nil {
+		return nil, err
+	}
+	begun := *p.state.Summary
+	begun.Counted, begun.Since, begun.Totals = begin.ID, p.now, nil
+	p.state.Summary = &begun
+	return p.recordCounts(begin.ID, "", counts), nil
+}
+
+// recordCounts returns the action that records which findings a summary counts. The store could not determine later what was present.
+func (p *planning) recordCounts(id, keep string, counts store.SummaryCounts) *Action {
+	return &Action{Mark: &store.Announcement{
+		MessageID: id, At: p.now, Counted: &store.CountedFindings{Filter: p.settings.Filter, SnapshotID: counts.SnapshotID, Keep: keep},
+	}}
+}
+
+// composeScheduled puts the summary that was due at a time into the outbox.
+func (p *planning) composeScheduled(due time.Time) (*Action, error) {
 	m, err := p.newMessage(KindScheduledSummary)
 	if err != nil {
-		return Outbox{}, err
+		return nil, err
 	}
-	filter := p.settings.Filter
-	present, err := p.store.Present(p.ctx, p.scanner, p.settings.Receiver, filter, 0)
+	filter, before := p.settings.Filter, p.state.Summary
+	counts, err := p.store.CountSummary(p.ctx, p.scanner, p.settings.Receiver, filter, before.Counted)
 	if err != nil {
-		return Outbox{}, err
+		return nil, err
 	}
-	m.Totals, m.Suppressed, m.Images, m.Remaining = present.Counts, present.Suppressed, len(p.coverage.scannedRepositories()), p.coverage.remaining()
-	m.addNamespaces(present)
-	if m.Trend, err = p.trend(); err != nil {
-		return Outbox{}, err
-	}
+	m.Totals, m.Suppressed, m.Images, m.Remaining = counts.Counts, counts.Suppressed, len(p.coverage.scannedRepositories()), p.coverage.remaining()
+	m.addNamespaces(store.Present{Namespaces: counts.Namespaces})
+	m.Trend = &Trend{Since: before.Since, Before: before.Totals, Opened: counts.Opened, Fixed: counts.Ended}
 	oldest, err := p.store.OldestExploited(p.ctx, p.scanner, filter)
 	if err != nil {
-		return Outbox{}, err
+		return nil, err
 	}
 	if oldest != nil {
 		item := newItem(*oldest)
@@ -110,38 +129,8 @@ func (p *planning) composeScheduled(due time.Time) (Outbox, error) {
 		item.Workloads, item.MoreWorkloads, item.WorkloadNamespaces = workloadsOf([]store.FindingChange{*oldest}, maxActionWorkloads)
 		m.OldestExploited = &item
 	}
-	return Outbox{Message: m, Urgent: true, SummaryDue: due}, nil
-}
-
-// trend counts what has happened in the receiver's namespaces since the summary before.
-func (p *planning) trend() (*Trend, error) {
-	trend := &Trend{Since: p.state.Summary.Since, Before: p.state.Summary.Totals}
-	namespaces := []string{p.settings.Namespace}
-	if p.settings.scannerKind() == ClusterScannerKind {
-		namespaces = nil
-		for _, n := range p.coverage.Namespaces {
-			namespaces = append(namespaces, n.Name)
-		}
-	}
-	route := p.settings.Filter.Route
-	for _, namespace := range namespaces {
-		if route != nil && route.Namespaces != nil && !route.Namespaces[namespace] {
-			continue
-		}
-		changes, err := p.store.NamespaceChanges(p.ctx, store.ChangesQuery{
-			Namespace: namespace, Since: trend.Since, Exceptions: p.settings.Filter.Exceptions, Route: route,
-		}, 0)
-		if errors.Is(err, store.ErrTooManyCandidates) {
-			trend.Incomplete = true
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		trend.Opened += changes.Totals[diff.ChangeNew] - changes.SuppressedNew
-		trend.Fixed += changes.Totals[diff.ChangeFixed]
-	}
-	return trend, nil
+	p.putInOutbox(Outbox{Message: m, Urgent: true, SummaryDue: due})
+	return p.recordCounts(m.ID, before.Counted, counts), nil
 }
 
 // recordSummary records that the summary in the outbox is handled.
@@ -151,6 +140,7 @@ func (s *State) recordSummary(outbox *Outbox) {
 	}
 	handled := *s.Summary
 	handled.Handled, handled.Since, handled.Totals = later(handled.Handled, outbox.SummaryDue), outbox.Message.CreatedAt, clone(&outbox.Message.Totals)
+	handled.Counted = outbox.Message.ID
 	s.Summary = &handled
 }
 

@@ -9,7 +9,10 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/calendar"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // schedule gives the scenario's receiver a schedule by the clock of UTC.
@@ -223,5 +226,155 @@ func TestScheduleAndClock(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSummariesAndEmergenciesOnly: a new receiver whose hours are all quiet gets its summaries, and what is known to be exploited at once.
+func TestSummariesAndEmergenciesOnly(t *testing.T) {
+	s := newScenario(t)
+	s.schedule("0 8 * * *")
+	s.settings.QuietHours = []calendar.Period{{Location: time.UTC}}
+	s.addFindings("web", finding.Critical, 1, 3)
+	s.visit(day(12, 9))
+	if got := s.summaries(); len(got) != 8 {
+		t.Errorf("%d summaries in eight days, want one each day", len(got))
+	}
+	s.addFindings("web", finding.Critical, 4, 1, exploited)
+	s.visit(day(12, 10))
+	if m := single(t, s.sent); m.Kind != KindFirstScan || m.Totals.KnownExploited != 1 {
+		t.Errorf("message %+v, want the first scan with what is known to be exploited", m)
+	}
+}
+
+// TestSummariesDuringBaselines: the summaries of a receiver whose hours are all quiet come each day after each reason for a baseline, which stays open.
+func TestSummariesDuringBaselines(t *testing.T) {
+	for name, change := range map[string]func(*scenario){
+		"another version of the engine": func(s *scenario) { s.settings.Tool = "grype 2" },
+		"another engine":                func(s *scenario) { s.settings.Filter.Engine = "clair" },
+		"a wider filter":                func(s *scenario) { s.settings.Filter.MinSeverity = finding.Negligible },
+		"a restored store":              func(s *scenario) { s.settings.RestoredFrom = s.now.Add(-time.Hour) },
+		"a lost store":                  func(s *scenario) { s.settings.StoreRenewed = true },
+		"nothing runs any more":         func(s *scenario) { s.settings.Tool = "grype 2"; s.release("web") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := afterBaseline(t, "web")
+			s.settings.FirstScan, s.settings.Tool, s.settings.Filter.MinSeverity = FirstScanSummary, "grype 1", finding.High
+			s.schedule("0 8 * * *")
+			s.settings.QuietHours = []calendar.Period{{Location: time.UTC}}
+			s.visit(day(6, 9))
+			if got := s.summaries(); len(got) != 2 {
+				t.Fatalf("%d summaries, want 2", len(got))
+			}
+			s.data++
+			s.addFindings("web", finding.Low, 1, 1)
+			change(s)
+			s.visit(day(12, 9))
+			if got := s.summaries(); len(got) != 6 {
+				t.Errorf("%d summaries in six days, want 6", len(got))
+			}
+		})
+	}
+}
+
+// requireSum fails the test unless the findings of the summary before, plus those opened, minus those ended, are those of the summary.
+func requireSum(t *testing.T, what string, m Message) {
+	t.Helper()
+	if before := m.Trend.Before.Total(); before+m.Trend.Opened-m.Trend.Fixed != m.Totals.Total() {
+		t.Errorf("%s: before %d, %d opened, %d ended, now %d: it does not add up", what, before, m.Trend.Opened, m.Trend.Fixed, m.Totals.Total())
+	}
+}
+
+// TestSummariesAddUp: whatever begins or ends between two summaries, they add up.
+func TestSummariesAddUp(t *testing.T) {
+	accepted := exception.Exception{UID: "x", Namespace: "shop", Name: "accepted", Status: "not_affected", Vulnerabilities: []string{"CVE-2026-0001"}}
+	except := func(s *scenario, all ...exception.Exception) {
+		s.settings.Filter.Exceptions = exception.NewSet(all, s.now)
+	}
+	for name, tt := range map[string]struct {
+		first, then   func(*scenario)
+		opened, ended int
+	}{
+		"nothing":                {nil, func(*scenario) {}, 0, 0},
+		"new findings":           {nil, func(s *scenario) { s.data++; s.addFindings("web", finding.Low, 9, 2) }, 2, 0},
+		"an exception starts":    {nil, func(s *scenario) { except(s, accepted) }, 0, 1},
+		"an exception ends":      {func(s *scenario) { except(s, accepted) }, func(s *scenario) { except(s) }, 1, 0},
+		"suppressed, then fixed": {func(s *scenario) { except(s, accepted) }, func(s *scenario) { s.data += 2; s.findings["web"] = s.findings["web"][1:]; s.report("web") }, 0, 0},
+		"another engine":         {nil, func(s *scenario) { s.settings.Filter.Engine = "clair" }, 0, 3},
+		"an image stops":         {nil, func(s *scenario) { s.release("web"); s.pass(40 * 24 * time.Hour) }, 0, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scheduledDaily(t)
+			s.addFindings("web", finding.High, 1, 3)
+			if tt.first != nil {
+				tt.first(s)
+			}
+			s.visit(day(5, 9))
+			s.summaries()
+			tt.then(s)
+			s.visit(s.now.Add(24 * time.Hour))
+			all := s.summaries()
+			m := all[0]
+			requireSum(t, name, m)
+			if m.Trend.Opened != tt.opened || m.Trend.Fixed != tt.ended {
+				t.Errorf("%d opened and %d ended, want %d and %d", m.Trend.Opened, m.Trend.Fixed, tt.opened, tt.ended)
+			}
+		})
+	}
+}
+
+// TestSummariesOfAClusterScannerAddUp: a finding of an image that runs in two namespaces counts once.
+func TestSummariesOfAClusterScannerAddUp(t *testing.T) {
+	s := newScenario(t)
+	s.settings.FirstScan = FirstScanSilent
+	s.ofCluster("blog", "shop")
+	s.runIn("blog", "web")
+	s.runIn("shop", "web")
+	s.report("web")
+	s.coverage.Images = []Image{{Key: "web", Repositories: []string{"web"}, Namespaces: []string{"blog", "shop"}, State: image.Scanned, Current: true}}
+	s.schedule("0 8 * * *")
+	s.visit(day(5, 9))
+	s.summaries()
+	s.data++
+	s.findings["web"] = []finding.Finding{
+		{ID: "CVE-2026-0001", Severity: finding.Critical, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"}},
+		{ID: "CVE-2026-0002", Severity: finding.Critical, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"}},
+	}
+	s.report("web")
+	s.visit(day(6, 9))
+	m := single(t, s.summaries())
+	requireSum(t, "an image in two namespaces", m)
+	if m.Trend.Opened != 2 {
+		t.Errorf("%d opened, want 2", m.Trend.Opened)
+	}
+}
+
+// TestSummaryOfAnImageWithAnOldReport: the findings of an image that was scanned long ago are opened when it begins to run, as in a rollback.
+func TestSummaryOfAnImageWithAnOldReport(t *testing.T) {
+	s := scheduledDaily(t)
+	s.findings["old"] = []finding.Finding{{ID: "CVE-2026-0007", Severity: finding.High, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"}}}
+	_, err := s.store.Catalog(t.Context(), grype, keyOf("old"), store.Cluster)
+	if err != nil {
+		s.must(s.store.SaveCatalog(t.Context(), store.Catalog{Engine: grype, Key: keyOf("old"), PlatformDigest: digestOf("old"), CatalogedAt: s.now}, nil))
+	}
+	s.report("old")
+	s.visit(day(5, 9))
+	s.summaries()
+	s.image("old", image.Scanned)
+	s.visit(day(6, 9))
+	requireSum(t, "an image with an old report", single(t, s.summaries()))
+}
+
+// TestSummaryNamesWhoRunsTheOldestExploited: of a repository that runs in two versions, only the workloads of the affected one are named.
+func TestSummaryNamesWhoRunsTheOldestExploited(t *testing.T) {
+	s := scheduledDaily(t)
+	s.addFindings("web", finding.Critical, 1, 1, exploited)
+	worker := store.Workload{Namespace: "shop", Kind: "Deployment", Name: "worker", Container: "c", Repository: "web", Reference: "web:2.0"}
+	s.setUsed("fixed web", worker)
+	s.report("fixed web")
+	s.coverage.Images = append(s.coverage.Images, Image{Key: "fixed web", Repositories: []string{"web"}, State: image.Scanned, Current: true})
+	s.visit(day(5, 9))
+	m := single(t, s.summaries())
+	if got := m.OldestExploited.Workloads; len(got) != 1 || got[0] != "Deployment shop/app" {
+		t.Errorf("known exploited for the longest time: %s, where it runs: %v; want only Deployment shop/app, since worker runs web:2.0 without it", m.OldestExploited.ID, got)
 	}
 }

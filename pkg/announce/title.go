@@ -68,12 +68,12 @@ func (m Message) subject() string {
 	return fmt.Sprintf("First scan of %s: %s", m.where(), all)
 }
 
-// title returns what has happened, such as ", 4 opened, 2 fixed".
+// title returns what has happened, such as ", 4 opened, 2 ended".
 func (t *Trend) title() string {
-	if t == nil || t.Incomplete {
+	if t == nil {
 		return ""
 	}
-	return fmt.Sprintf(", %d opened, %d fixed", t.Opened, t.Fixed)
+	return fmt.Sprintf(", %d opened, %d ended", t.Opened, t.Fixed)
 }
 
 // changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.

@@ -72,7 +72,7 @@ func TestTitles(t *testing.T) {
 		"Scanner all in shop: no scan succeeds":                                            {Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing}}},
 		"Scanner all in shop: scans succeed again":                                         {Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing, Over: true}}},
 		"Summary of shop: 1 finding in 2 images":                                           {Kind: KindScheduledSummary, Totals: finding.Counts{High: 1}, Images: 2},
-		"Summary of cluster prod-eu: 1 finding in 2 images, 4 opened, 2 fixed": in("prod-eu", cluster(Message{
+		"Summary of cluster prod-eu: 1 finding in 2 images, 4 opened, 2 ended": in("prod-eu", cluster(Message{
 			Kind: KindScheduledSummary, Totals: finding.Counts{High: 1}, Images: 2, Trend: &Trend{Opened: 4, Fixed: 2},
 		})),
 		"First scan of shop: 1 finding in 2 images":                      {Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2},

@@ -18,8 +18,6 @@ type ChangesQuery struct {
 	Since     time.Time
 	// Exceptions are in force in the namespace.
 	Exceptions exception.Set
-	// Route selects the workloads whose repositories count; nil for all.
-	Route *Route
 }
 
 // NamespaceChanges are the changes in a namespace, by the kind of change.
@@ -29,8 +27,6 @@ type NamespaceChanges struct {
 	Changes []NamespaceChange
 	// Totals are the numbers of all.
 	Totals map[diff.Change]int
-	// SuppressedNew is how many of the new findings an exception suppresses in all images.
-	SuppressedNew int
 	// Unknown are the repositories that run an image without a report, sorted. Nothing counts as fixed there.
 	Unknown []string
 }
@@ -93,7 +89,7 @@ type changedFinding struct {
 func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit int) (changes NamespaceChanges, err error) {
 	err = s.read(ctx, "list changes of a namespace", func(ctx context.Context, q query) error {
 		changes = NamespaceChanges{Totals: make(map[diff.Change]int)}
-		c := changeCollector{asked: asked, running: make(map[int64][]string), kept: make(map[int64][]string), replaced: make(map[int64]map[string]millis)}
+		c := changeCollector{asked: asked, running: make(map[int64][]string), kept: make(map[int64][]string), replaced: make(map[int64]map[string]millis), comparisons: make(map[compared]*exception.Comparison)}
 		if err := c.readReports(ctx, q); err != nil {
 			return err
 		}
@@ -107,9 +103,6 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 			return err
 		}
 		for _, change := range c.changes(changes.Unknown) {
-			if change.Change == diff.ChangeNew && change.Exception != nil {
-				changes.SuppressedNew++
-			}
 			if changes.Totals[change.Change]++; changes.Totals[change.Change] <= limit {
 				changes.Changes = append(changes.Changes, change)
 			}
@@ -146,6 +139,13 @@ type changeCollector struct {
 	running, kept map[int64][]string
 	replaced      map[int64]map[string]millis
 	lives         map[repositoryFinding]*findingLife
+	comparisons   map[compared]*exception.Comparison
+}
+
+// compared identifies an image under its names in a repository.
+type compared struct {
+	report     int64
+	repository string
 }
 
 // readReports reads the reports of the images that run in the namespace, and of those that ran there before.
@@ -156,10 +156,6 @@ func (c *changeCollector) readReports(ctx context.Context, q query) (err error) 
 		return err
 	}
 	for name, r := range c.repositories.byName {
-		if !slices.ContainsFunc(r.allWorkloads(), c.asked.Route.passes) {
-			delete(c.repositories.byName, name)
-			continue
-		}
 		for _, id := range r.ids() {
 			c.running[id] = append(c.running[id], name)
 		}
@@ -233,7 +229,11 @@ func (c *changeCollector) readChanged(ctx context.Context, q query) error {
 			if isRunning {
 				r := c.repositories.byName[repository]
 				i, _ := r.find(report)
-				by := c.asked.Exceptions.SuppressedUnderAllNames(r.reports[i].imageNames(), f.Finding)
+				named := compared{report, repository}
+				if c.comparisons[named] == nil {
+					c.comparisons[named] = c.asked.Exceptions.Compare(r.reports[i].imageNames())
+				}
+				by := c.comparisons[named].SuppressedBy(f.Finding)
 				life.isKept = life.isKept || by == nil
 				if by != nil && (life.suppressed == nil || by.UID < life.suppressed.UID) {
 					life.suppressed = by

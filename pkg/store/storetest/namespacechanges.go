@@ -61,12 +61,6 @@ func (on suite) testNamespaceChanges(t *testing.T) {
 		"New CVE-2026-0004 in curl of ghcr.io/shop/api after 1h0m0s by accepted", fix,
 	})
 
-	accepted := exception.NewSet([]exception.Exception{{UID: "1", Name: "accepted", Namespace: "shop", Vulnerabilities: []string{"CVE-2026-0004"}}}, f.clock.Now())
-	suppressed := got[store.NamespaceChanges](t)(f.NamespaceChanges(t.Context(), store.ChangesQuery{Namespace: "shop", Since: since, Exceptions: accepted}, 0))
-	equal(t, "suppressed new findings", suppressed.SuppressedNew, 1)
-	routed := got[store.NamespaceChanges](t)(f.NamespaceChanges(t.Context(), store.ChangesQuery{Namespace: "shop", Since: since, Route: &store.Route{Receiver: "other"}}, 10))
-	equal(t, "of another receiver", routed.Totals, map[diff.Change]int{})
-
 	// A rollout takes zlib away and brings libxml. While it has no report, nothing counts as fixed.
 	f.clock.pass(time.Hour)
 	run("new", "web")
