@@ -67,6 +67,7 @@ func TestManagerMakesItsJobs(t *testing.T) {
 	if err := c.thief.Create(t.Context(), match, client.DryRunAll); err != nil {
 		t.Errorf("a match worker may not have a claim: %v", err)
 	}
+	match = golden(t, "match-job.yaml") // the API server has completed the other one
 	match.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
 		{Weight: 1, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "pool", Operator: corev1.NodeSelectorOpExists}}}},
 	}}}
