@@ -85,6 +85,9 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	if c.CRDs && stopped {
 		failed = append(failed, c.removeCRDs(ctx))
 	}
+	if manager == nil && err == nil && c.includesHome() {
+		failed = append(failed, c.printPermissions(ctx))
+	}
 	if ctx.Err() != nil {
 		return ctx.Err() // the failures after the cancellation are only its consequence
 	}

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -256,4 +257,27 @@ func TestCleanupForbidden(t *testing.T) {
 	}}, func(c *Cleaner) { c.StopManager = true })
 	p.Expect(err).To(MatchError(ContainSubstring(p.expandNamespace(`deployments.apps "manager-of-@" is forbidden`))))
 	p.Expect(p.finalizers(pod)).To(BeEmpty())
+}
+
+// TestCleanupNamesPermissions: after the operator was uninstalled, cleanup names the ClusterRoleBindings that give a ServiceAccount of its namespace
+// permissions although the account does not exist. Those of accounts that exist, and of other namespaces, are not named.
+func TestCleanupNamesPermissions(t *testing.T) {
+	p := newTestCluster(t)
+	binding := func(name, namespace, account string) *rbacv1.ClusterRoleBinding {
+		return &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: p.namespace + "-" + name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "any"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+		}
+	}
+	p.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "there"}},
+		binding("left", p.namespace, "gone"), binding("used", p.namespace, "there"), binding("other", "default", "gone"))
+	output, err := p.runCleanup(false, interceptor.Funcs{}, nil)
+	p.must(err)
+	p.Expect(output).To(Equal(p.expandNamespace("ClusterRoleBinding @-left: gives the permissions of ClusterRole any to ServiceAccount @/gone, which does not exist, "+
+		"so to whoever creates it: kubectl delete clusterrolebinding @-left\n")))
+	deployment := p.aManager(1)
+	output, _ = p.runCleanup(false, interceptor.Funcs{}, nil)
+	p.Expect(output).NotTo(ContainSubstring("ClusterRoleBinding"), "a manager is installed")
+	p.delete(deployment)
 }
