@@ -2,6 +2,7 @@ package match
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,18 +25,26 @@ const maxDistroName = 24
 // notCovered returns the packages of distributions for which the database has no data, or none since their end of life, as workerapi.Report has
 // them. now decides what has ended.
 func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) ([]string, error) {
-	type group struct {
-		packages syftpkg.Type
-		distro   *distro.Distro
-	}
-	seen := map[group]bool{}
+	seen := map[string]bool{}
 	var gaps []string
+	var last pkg.Package
 	for _, p := range packages {
-		g := group{p.Type, p.Distro}
-		if seen[g] || !slices.Contains(distroPackages, p.Type) {
+		if len(gaps) == workerapi.MaxNotCovered {
+			break // each further distribution of an SBOM would cost a query
+		}
+		if !slices.Contains(distroPackages, p.Type) || p.Type == last.Type && p.Distro == last.Distro {
 			continue
 		}
-		seen[g] = true
+		last = p
+		// In an SBOM of another tool, each package has a distribution of its own, which is mostly the same one.
+		group := string(p.Type)
+		if d := p.Distro; d != nil {
+			group = fmt.Sprintf("%s %q %q %q %q %v", p.Type, d.Type, d.Version, d.Codename, d.Channels, d.SupportEnd)
+		}
+		if seen[group] {
+			continue
+		}
+		seen[group] = true
 		gap, err := gapOf(p.Type, p.Distro, known, now)
 		if err != nil {
 			return nil, err
@@ -45,7 +54,7 @@ func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) 
 		}
 	}
 	slices.Sort(gaps)
-	return gaps[:min(len(gaps), workerapi.MaxNotCovered)], nil
+	return gaps, nil
 }
 
 // gapOf returns what the database does not cover of a distribution's packages; empty if they are covered.
