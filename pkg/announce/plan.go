@@ -3,7 +3,6 @@ package announce
 import (
 	"context"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/calendar"
@@ -101,23 +100,19 @@ type planning struct {
 }
 
 // readChanges reads the repositories that the receiver knows, and the changes that were not announced, without namespaces that are held. If the
-// changes exceed maxChanges, the last repository may be incomplete. It is then left for the next message, unless it is the only one.
+// changes exceed maxChanges, the repositories with the worst come first, and the next message has the others.
 func (p *planning) readChanges() (_ *Action, err error) {
 	known, err := p.store.KnownRepositories(p.ctx, p.scanner, p.settings.Receiver)
 	if err != nil {
 		return nil, err
 	}
 	filter := p.state.changeFilter(p.settings, p.coverage)
-	filter.Route = p.routeWithoutHeld()
+	filter.Route, filter.WholeRepositories = p.routeWithoutHeld(), true
 	changes, total, err := p.store.PendingChanges(p.ctx, p.scanner, p.settings.Receiver, filter, maxChanges)
 	if err != nil {
 		return nil, err
 	}
 	p.truncated = total > len(changes)
-	if p.truncated && len(changes) > 0 && changes[0].Repository != changes[len(changes)-1].Repository {
-		last := changes[len(changes)-1].Repository
-		changes = slices.DeleteFunc(changes, func(n store.FindingChange) bool { return n.Repository == last })
-	}
 	p.loaded, p.known, p.pending, p.state.Pending = true, setOf(known), changes, total
 	return nil, nil
 }

@@ -18,7 +18,7 @@ func isUrgent(change store.FindingChange) bool {
 	return change.Finding.KnownExploited && change.Change != diff.ChangeFixed
 }
 
-// holdBack leaves only the urgent ones of the pending changes. They may be more than those that were read, which are the first ones by repository.
+// holdBack leaves only the urgent ones of the pending changes. They may be more than those that were read, which include less urgent ones.
 func (p *planning) holdBack() (err error) {
 	p.newImages = nil
 	if !p.loaded {

@@ -93,11 +93,11 @@ func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeF
 			return err
 		}
 		return t.eachOf(ctx, q, repositories, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
-			list := newChangeList(&bounds{values: maxGrouped, text: maxHeldText})
+			list := newChangeList(bounds{values: maxGrouped, text: maxHeldText})
 			if err := l.changed(ctx, list); err != nil {
 				return false, err
 			}
-			changes, _ := l.listed(list)
+			changes := list.listed()
 			present.add(l.name, list.total, changes, limit)
 			return false, nil
 		})

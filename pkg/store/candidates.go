@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -266,37 +267,42 @@ func (w *worstOf[T]) sorted() []T {
 	return values
 }
 
-// newWorstKeys holds the keys of the worst candidates.
-func newWorstKeys(within bounds) *worstOf[finding.Finding] {
-	return &worstOf[finding.Finding]{bounds: within, compare: finding.Worse, size: keyText}
+// newWorstKeys holds the keys of the worst candidates that a list may still hold.
+func newWorstKeys(list *changeList) *worstOf[finding.Finding] {
+	worst := &worstOf[finding.Finding]{bounds: list.worst.bounds, compare: finding.Worse, size: keyText}
+	if last := list.worst.last; last != nil && last.Change != diff.ChangeFixed {
+		worst.last = &last.Finding
+	}
+	return worst
 }
 
 func keyText(f finding.Finding) int { return len(f.ID) + len(f.Package.Name) }
 
-// changeList counts changes and holds the worst.
+// changeList counts the changes of some repositories and holds the worst.
 type changeList struct {
-	total     int
-	worst     worstOf[reportedChange]
-	countOnly bool
+	total int
+	worst worstOf[reportedChange]
 }
 
 // reportedChange has the reports and names instead of the workloads that it concerns: these are the same for many.
 type reportedChange struct {
 	FindingChange
 	concerned affected
+	// of is the evaluation that knows the workloads.
+	of *repositoryEvaluation
 }
 
-// newChangeList returns a list with these bounds; one that only counts if they are nil.
-func newChangeList(within *bounds) *changeList {
-	list := &changeList{countOnly: within == nil}
-	if within != nil {
-		list.worst = worstOf[reportedChange]{bounds: *within, compare: compareChanges, size: reportedChange.size}
-	}
-	return list
+// newChangeList returns a list with these bounds.
+func newChangeList(within bounds) *changeList {
+	return &changeList{worst: worstOf[reportedChange]{bounds: within, compare: compareReported, size: reportedChange.size}}
+}
+
+func compareReported(a, b reportedChange) int {
+	return cmp.Or(compareChanges(a.FindingChange, b.FindingChange), cmp.Compare(a.Repository, b.Repository))
 }
 
 // compareChanges orders by finding.Worse, with what is fixed last.
-func compareChanges(a, b reportedChange) int {
+func compareChanges(a, b FindingChange) int {
 	if aIsFixed := a.Change == diff.ChangeFixed; aIsFixed != (b.Change == diff.ChangeFixed) {
 		if aIsFixed {
 			return 1
@@ -311,23 +317,22 @@ func (n reportedChange) size() int {
 }
 
 // keep holds a change that is counted already.
-func (n *changeList) keep(changes reportedChange) {
-	if !n.countOnly {
-		n.worst.offer(keyHash(changes.Finding.ID, changes.Finding.Package.Name), changes)
-	}
+func (n *changeList) keep(change reportedChange) {
+	n.worst.offer(keyHash(change.Repository+"\x00"+change.Finding.ID, change.Finding.Package.Name), change)
 }
 
 // add counts and holds a change.
-func (n *changeList) add(changes reportedChange) {
+func (n *changeList) add(change reportedChange) {
 	n.total++
-	n.keep(changes)
+	n.keep(change)
 }
 
-// listed returns the changes that are held, with their workloads and in order, and the size of their texts in bytes.
-func (l *repositoryEvaluation) listed(n *changeList) (changes []FindingChange, text int) {
+// listed returns the changes that are held, with their workloads, the worst first. Their texts are within the bounds.
+func (n *changeList) listed() (changes []FindingChange) {
+	text := 0
 	for _, one := range n.worst.sorted() {
 		if one.concerned.reports != nil {
-			workloads, added := l.workloadsOf(one.concerned)
+			workloads, added := one.of.workloadsOf(one.concerned)
 			if text += added; text > n.worst.text && len(changes) > 0 {
 				break
 			}
@@ -336,5 +341,5 @@ func (l *repositoryEvaluation) listed(n *changeList) (changes []FindingChange, t
 		text += one.size()
 		changes = append(changes, one.FindingChange)
 	}
-	return changes, text
+	return changes
 }

@@ -34,6 +34,8 @@ type ChangeFilter struct {
 	// IncludeIdle makes PendingChanges treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
 	// them.
 	IncludeIdle bool
+	// WholeRepositories makes PendingChanges list all changes of each repository that it lists, except of one that alone exceeds the limit.
+	WholeRepositories bool
 }
 
 // Route selects the workloads that concern a receiver. A workload that names only receivers that the Scanner does not have is

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -42,7 +43,7 @@ func (c FindingChange) Located() (repository string, f *finding.Finding) {
 
 // PendingChanges lists what a receiver was not notified of, ordered by repository and then finding.Worse, with what is fixed last. At
 // most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
-// Of a repository with more the worst are listed. total is the number of all. UpdateAnnouncements comes before it. The filter
+// Of more than these, the worst of all repositories are listed. total is the number of all. UpdateAnnouncements comes before it. The filter
 // applies to findings: a vulnerability in a package of a repository is a change if any of its findings passes. It is described by
 // the worst finding that passes, with the workloads that have such a finding. An empty UnknownPolicy is UnknownIfFixable.
 func (s *Store) PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (pending []FindingChange, total int, err error) {
@@ -50,30 +51,52 @@ func (s *Store) PendingChanges(ctx context.Context, scanner, receiver string, f 
 	if err != nil {
 		return nil, 0, err
 	}
-	left := bounds{values: limit, text: maxHeldText}
+	within := bounds{values: limit, text: maxHeldText}
 	if limit == 0 {
-		left.text = anyText
+		within.text = anyText
 	}
-	full := false
+	var list *changeList
 	err = s.read(ctx, "list pending changes", func(ctx context.Context, q query) error {
-		return detector.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
-			within := &left
-			if full {
-				within = nil
-			}
-			found, n, text, err := l.pendingChanges(ctx, within)
-			total += n
-			pending = append(pending, found...)
-			left.text -= text
-			left.values = limit - len(pending)
-			full = limit > 0 && left.values <= 0 || left.text <= 0 || total > len(pending)
-			return n == 0, err
-		})
+		list, err = detector.pendingChanges(ctx, q, within)
+		return err
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	return pending, total, nil
+	pending = list.listed()
+	slices.SortFunc(pending, func(a, b FindingChange) int { return cmp.Or(cmp.Compare(a.Repository, b.Repository), compareChanges(a, b)) })
+	return pending, list.total, nil
+}
+
+// pendingChanges collects the changes of all repositories. If they exceed the bounds and whole repositories are wanted, it collects those of the
+// repositories that fit, beginning with the one of the worst change.
+func (t *changeDetector) pendingChanges(ctx context.Context, q query, within bounds) (*changeList, error) {
+	list, totals := newChangeList(within), make(map[string]int)
+	err := t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
+		before := list.total
+		err = l.pendingChanges(ctx, list)
+		if n := list.total - before; n > 0 {
+			totals[l.name] = n
+		}
+		return list.total == before, err
+	})
+	if err != nil || !t.filter.WholeRepositories || within.values == 0 || list.total <= within.values {
+		return list, err
+	}
+	only, left := make(map[string]bool), within.values
+	for _, change := range list.worst.sorted() {
+		if name := change.Repository; !only[name] && (len(only) == 0 || totals[name] <= left) {
+			only[name] = true
+			left -= totals[name]
+		}
+	}
+	whole, some := newChangeList(within), *t
+	some.only = only
+	err = some.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
+		return false, l.pendingChanges(ctx, whole)
+	})
+	whole.total = list.total
+	return whole, err
 }
 
 // changeDetector streams what is present and what was announced to one receiver through package diff, which decides.
@@ -251,18 +274,12 @@ func (l *repositoryEvaluation) workloadsOf(concerned affected) (workloads []Work
 	return workloads, len(name) + len(workloads)*int(unsafe.Sizeof(Workload{}))
 }
 
-// pendingChanges counts the changes of the repository that are to be announced. It returns those that fit into the bounds, the worst first and
-// fixed ones last; none if within is nil. text is the size of their texts in bytes.
-func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *bounds) (pending []FindingChange, total, text int, err error) {
-	list := newChangeList(within)
+// pendingChanges adds the changes of the repository that are to be announced.
+func (l *repositoryEvaluation) pendingChanges(ctx context.Context, list *changeList) error {
 	if err := l.changed(ctx, list); err != nil {
-		return nil, 0, 0, err
+		return err
 	}
-	if err := l.fixed(ctx, list); err != nil {
-		return nil, 0, 0, err
-	}
-	pending, text = l.listed(list)
-	return pending, list.total, text, nil
+	return l.fixed(ctx, list)
 }
 
 // changed adds the changes of present findings. A receiver of ChangeNew is notified of each finding without a record: of these only the worst
@@ -272,9 +289,8 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 	if err != nil {
 		return err
 	}
-	// Findings that are only counted are not looked up by other IDs: UpdateAnnouncements has done that.
-	isNew := l.policy.Wants(diff.ChangeNew) && (!announced || list.countOnly)
-	worst := newWorstKeys(list.worst.bounds)
+	isNew := l.policy.Wants(diff.ChangeNew) && !announced
+	worst := newWorstKeys(list)
 	take := func(c candidate, first bool) bool {
 		if !isNew || c.announced {
 			return false
@@ -282,9 +298,7 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 		if first {
 			list.total++
 		}
-		if !list.countOnly {
-			worst.offer(c.key, c.Finding)
-		}
+		worst.offer(c.key, c.Finding)
 		return true
 	}
 	err = l.eachPair(ctx, take, func(pairs []*pair) error {
@@ -311,7 +325,7 @@ func (l *repositoryEvaluation) changesOf(pairs []*pair, each func(reportedChange
 	for _, s := range pairs {
 		if d := l.decide(s); d.Announce != "" {
 			s.Change, s.SeverityBefore, s.ExceptionEnded = d.Announce, d.SeverityBefore, d.ExceptionEnded
-			each(reportedChange{FindingChange: s.FindingChange, concerned: s.concerned})
+			each(reportedChange{FindingChange: s.FindingChange, concerned: s.concerned, of: l})
 		}
 	}
 }

@@ -165,10 +165,7 @@ func (on suite) testLimitTruncatesOrderedChanges(t *testing.T) {
 	all, _, err := f.PendingChanges(t.Context(), "scanner", "slack", store.ChangeFilter{}, 0)
 	must(t, err)
 	for limit := range 11 {
-		want := all
-		if limit > 0 {
-			want = all[:min(limit, len(all))]
-		}
+		want := worstChanges(all, limit)
 		changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", store.ChangeFilter{}, limit)
 		must(t, err)
 		equal(t, fmt.Sprint("news with limit ", limit), changes, want)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -202,20 +203,28 @@ func (m *model) checkChanges(t *rapid.T) {
 			want = append(want, n)
 		}
 	}
-	slices.SortFunc(want, func(a, b store.FindingChange) int {
-		if a.Repository != b.Repository {
-			return cmpString(a.Repository, b.Repository)
-		}
-		return finding.Worse(a.Finding, b.Finding)
-	})
 	wantTotal := len(want)
-	if limit > 0 && len(want) > limit {
-		want = want[:limit]
-	}
+	want = worstChanges(want, limit)
 	changes, total, err := m.Store.PendingChanges(context.Background(), "scanner", "slack", filter, limit)
 	m.try(t, err)
 	compare(t, fmt.Sprintf("news by %+v, limit %d", filter, limit), changes, want, cmpopts.IgnoreFields(store.FindingChange{}, "Change", "SeverityBefore", "FirstSeen", "FixSince", "ExploitedSince"))
 	compare(t, "total", total, wantTotal)
+}
+
+// worstChanges returns the worst of some changes, at most limit unless that is 0, ordered by repository.
+func worstChanges(all []store.FindingChange, limit int) []store.FindingChange {
+	worst := slices.Clone(all)
+	slices.SortFunc(worst, func(a, b store.FindingChange) int {
+		if worse := finding.Worse(a.Finding, b.Finding); worse != 0 {
+			return worse
+		}
+		return strings.Compare(a.Repository, b.Repository)
+	})
+	if limit > 0 {
+		worst = worst[:min(limit, len(worst))]
+	}
+	slices.SortStableFunc(worst, func(a, b store.FindingChange) int { return strings.Compare(a.Repository, b.Repository) })
+	return worst
 }
 
 func cmpString(a, b string) int {
