@@ -73,22 +73,11 @@ func Render(d announce.Delivery) []Alert {
 	if d.Alerts == nil {
 		return all
 	}
+	for _, a := range d.Alerts.Ended {
+		all = append(all, newAlert(d.Message, a, d.Message.CreatedAt))
+	}
 	for _, a := range d.Alerts.List {
-		alert := Alert{
-			Labels: labels(d.Message, map[string]string{
-				"alertname": FindingAlert, "namespace": a.Namespace, "workload": a.Workload, "image": a.Image, "vulnerability": a.Vulnerability, "package": a.Package,
-				"severity": strings.ToLower(a.Severity.String()),
-			}),
-			Annotations: annotations(map[string]string{
-				"summary":     fmt.Sprintf("%s %s in %s of %s, which %s runs", a.Severity, a.Vulnerability, a.Package, a.Image, a.Workload),
-				"description": description(a), "link": link(a.URL),
-			}),
-			EndsAt: d.Alerts.EndsAt, GeneratorURL: link(d.Message.ReadMore),
-		}
-		if !a.StartsAt.IsZero() {
-			alert.StartsAt = &a.StartsAt
-		}
-		all = append(all, alert)
+		all = append(all, newAlert(d.Message, a, d.Alerts.EndsAt))
 	}
 	if d.Alerts.More > 0 {
 		all = append(all, Alert{
@@ -100,6 +89,25 @@ func Render(d announce.Delivery) []Alert {
 		})
 	}
 	return all
+}
+
+// newAlert returns an alert that resolves at a time.
+func newAlert(m announce.Message, a announce.Alert, endsAt time.Time) Alert {
+	alert := Alert{
+		Labels: labels(m, map[string]string{
+			"alertname": FindingAlert, "namespace": a.Namespace, "workload": a.Workload, "image": a.Image, "vulnerability": a.Vulnerability, "package": a.Package,
+			"severity": strings.ToLower(a.Severity.String()),
+		}),
+		Annotations: annotations(map[string]string{
+			"summary":     fmt.Sprintf("%s %s in %s of %s, which %s runs", a.Severity, a.Vulnerability, a.Package, a.Image, a.Workload),
+			"description": description(a), "link": link(a.URL),
+		}),
+		EndsAt: endsAt, GeneratorURL: link(m.ReadMore),
+	}
+	if !a.StartsAt.IsZero() {
+		alert.StartsAt = &a.StartsAt
+	}
+	return alert
 }
 
 // labels returns the labels with those of the cluster and the Scanner, without empty ones, which count as missing. Without the cluster, alerts of

@@ -16,8 +16,8 @@ func TestRender(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	end := noon.Add(20 * time.Minute)
 	d := announce.Delivery{
-		Message: announce.Message{Cluster: "prod-eu", Namespace: "shop", Scanner: "default", ReadMore: "kubectl get imagescans"},
-		Alerts: &announce.Alerts{EndsAt: end, More: 2, List: []announce.Alert{
+		Message: announce.Message{CreatedAt: noon, Cluster: "prod-eu", Namespace: "shop", Scanner: "default", ReadMore: "kubectl get imagescans"},
+		Alerts: &announce.Alerts{EndsAt: end, More: 2, Ended: []announce.Alert{{Workload: "Job/y", Image: "y", Vulnerability: "GHSA-2", Package: "p", Severity: finding.Low}}, List: []announce.Alert{
 			{
 				Namespace: "shop", Workload: "Deployment/web", Image: "registry.example.com/shop/web", Vulnerability: "CVE-2026-0001", Package: "openssl", Version: "3.0.11-1",
 				FixedIn: "3.0.13-1", Severity: finding.Critical, KnownExploited: true, URL: "https://example.com/CVE-2026-0001", StartsAt: noon,
@@ -26,6 +26,13 @@ func TestRender(t *testing.T) {
 		}},
 	}
 	want := []Alert{
+		{
+			Labels: map[string]string{
+				"alertname": "VulnerabilityFound", "workload": "Job/y", "image": "y", "vulnerability": "GHSA-2", "package": "p", "severity": "low", "cluster": "prod-eu", "scanner": "default",
+			},
+			Annotations: map[string]string{"summary": "Low GHSA-2 in p of y, which Job/y runs", "description": "No fix is known."},
+			EndsAt:      noon,
+		},
 		{
 			Labels: map[string]string{
 				"alertname": "VulnerabilityFound", "namespace": "shop", "workload": "Deployment/web", "image": "registry.example.com/shop/web", "vulnerability": "CVE-2026-0001",

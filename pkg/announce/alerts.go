@@ -2,14 +2,10 @@ package announce
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 const (
@@ -30,6 +26,8 @@ type Alerts struct {
 	More int     `json:"more,omitempty"`
 	// EndsAt is when they resolve unless they are sent again.
 	EndsAt time.Time `json:"endsAt"`
+	// Ended are alerts that fired before and resolve now.
+	Ended []Alert `json:"ended,omitempty"`
 }
 
 // Alert is a vulnerability in a package of an image, in a workload that runs the image.
@@ -53,9 +51,9 @@ type Alert struct {
 // hasState reports whether a receiver keeps a state: it gets everything that is present, again and again, and no changes.
 func (r ReceiverRef) hasState() bool { return r.Type == ReceiverTypeAlertmanager }
 
-// sendAlerts sends everything that is present and passes the receiver's filter, unless that was done less than alertInterval ago. Nothing is recorded
-// as announced, and nothing is in the outbox: the next delivery replaces this one, whatever became of it. So the state of the receiver is right
-// after one delivery, however long it did not answer.
+// sendAlerts sends everything that fires, unless that was done less than alertInterval ago. Nothing is recorded as announced, and nothing is in the
+// outbox: the next delivery replaces this one, whatever became of it. So the state of the receiver is right after one delivery, however long it did
+// not answer. The alerts of the last delivery are stored: each of them fires until its end is proven.
 func (d *dispatch) sendAlerts(ctx context.Context) error {
 	now, state := d.Now(), d.state.withoutFutureTimes(d.Now())
 	retries := state.Stopped != nil && state.Stopped.Generation != d.settings.Generation
@@ -63,7 +61,7 @@ func (d *dispatch) sendAlerts(ctx context.Context) error {
 		d.next = state.NextAttempt
 		return d.save(ctx, state) // with the times of a clock that was set back
 	}
-	alerts, err := d.presentAlerts(ctx)
+	alerts, firing, err := d.currentAlerts(ctx, state.Alerts)
 	if err != nil {
 		return err
 	}
@@ -82,10 +80,11 @@ func (d *dispatch) sendAlerts(ctx context.Context) error {
 			state.LastDelivery, state.LastMessage = now, summary
 		}
 		state.LastError, state.Stopped, state.Failures, state.NextAttempt = nil, nil, 0, now.Add(alertInterval)
+		state.Alerts, state.AlertsEnd = firing, alerts.EndsAt
 	case RateLimited:
 		d.outcome = &outcome
 		state.LastError, state.Stopped = deliveryError(now, outcome), nil
-		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
+		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxAlertWait(state.AlertsEnd.Sub(now))))
 	default:
 		d.outcome = &outcome
 		state.Failures++
@@ -98,42 +97,10 @@ func (d *dispatch) sendAlerts(ctx context.Context) error {
 	return d.save(ctx, state)
 }
 
-// presentAlerts reads what is present. The receiver that it asks about has no records, so that all that is present is pending for it.
-func (d *dispatch) presentAlerts(ctx context.Context) (Alerts, error) {
-	filter := d.settings.Filter
-	filter.Changes, filter.AbsentIsFixedIn = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed}, nil
-	// No receiver has such a name.
-	present, total, err := d.Store.PendingChanges(ctx, d.scanner, d.settings.Receiver+"/alerts", filter, maxAlertFindings)
-	if err != nil {
-		return Alerts{}, fmt.Errorf("list what is present: %w", err)
+// maxAlertWait returns the longest wait that a receiver can request while its alerts still fire for some time: several attempts fit into that time.
+func maxAlertWait(left time.Duration) time.Duration {
+	if left <= 0 {
+		return alertInterval
 	}
-	alerts := Alerts{EndsAt: d.Now().Add(alertLife), More: total - len(present)}
-	slices.SortStableFunc(present, compareUrgency)
-	for _, p := range present {
-		item := newItem(p)
-		for _, w := range p.Workloads {
-			if w.Repository != "" && w.Repository != p.Repository {
-				continue
-			}
-			alert := Alert{
-				Namespace: w.Namespace, Workload: text.Truncate(w.Kind+"/"+w.Name, maxText), Image: text.Truncate(p.Repository, maxText), Vulnerability: item.ID,
-				Package: item.Package, Version: item.Version, FixedIn: item.FixedIn, Severity: item.Severity, KnownExploited: item.KnownExploited, URL: item.URL,
-				StartsAt: item.FirstSeen,
-			}
-			switch {
-			case slices.ContainsFunc(alerts.List[max(0, len(alerts.List)-len(p.Workloads)):], alert.is):
-				// Another container of the workload.
-			case len(alerts.List) < maxAlerts:
-				alerts.List = append(alerts.List, alert)
-			default:
-				alerts.More++
-			}
-		}
-	}
-	return alerts, nil
-}
-
-// is reports whether two alerts have the same labels.
-func (a Alert) is(other Alert) bool {
-	return a.Namespace == other.Namespace && a.Workload == other.Workload && a.Image == other.Image && a.Vulnerability == other.Vulnerability && a.Package == other.Package
+	return max(min(left, alertLife)/2, minBackoff)
 }

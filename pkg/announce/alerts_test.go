@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // alertSender stands for an Alertmanager: it keeps the last delivery, and answers with an outcome.
@@ -62,5 +64,149 @@ func TestWorstAlertFiresInAnyRepository(t *testing.T) {
 	if len(alerts.List) != maxAlerts || alerts.List[0].Image != last || alerts.More != 6001-maxAlerts {
 		t.Errorf("%d alerts and %d more, the first is about %s of %s; want %d, the first about the exploited one of %s",
 			len(alerts.List), alerts.More, alerts.List[0].Vulnerability, alerts.List[0].Image, maxAlerts, last)
+	}
+}
+
+// TestAlertsFireUntilTheirEndIsProven: what is not known is not resolved.
+func TestAlertsFireUntilTheirEndIsProven(t *testing.T) {
+	app := func(reference string) store.Workload {
+		return store.Workload{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: "web", Reference: reference}
+	}
+	rollOut := func(s *scenario, state image.State) {
+		s.setUsed("next web", app("web:2.0"))
+		s.must(s.store.SetUsage(t.Context(), store.ImageUsage{Scanner: scannerUID, Namespace: "shop", Key: keyOf("web"), Engine: grype}))
+		s.coverage.Images = []Image{{Key: "next", Repositories: []string{"web"}, State: state, Current: true}}
+	}
+	changeEngine := func(s *scenario) {
+		s.settings.Filter.Engine = "clair"
+		s.must(s.store.SetUsage(t.Context(), store.ImageUsage{Scanner: scannerUID, Namespace: "shop", Key: keyOf("web"), Engine: "clair", Workloads: []store.Workload{app("web:1.0")}}))
+		s.coverage.Images[0].State = image.Pending
+	}
+	newData := func(s *scenario) { s.data++; s.pass(24 * time.Hour) }
+	const many = 60
+	for name, test := range map[string]struct {
+		change func(*scenario)
+		fire   int
+	}{
+		"nothing happens":                  {func(*scenario) {}, many},
+		"one version of the data lacks it": {func(s *scenario) { newData(s); s.findings["web"] = s.findings["web"][:many-1]; s.report("web") }, many},
+		"two versions of the data lack it": {func(s *scenario) {
+			s.findings["web"] = s.findings["web"][:many-1]
+			newData(s)
+			s.report("web")
+			newData(s)
+			s.report("web")
+		}, many - 1},
+		"the data has an anomaly": {func(s *scenario) { newData(s); s.removeFindings("web") }, many},
+		"the data has an anomaly that another version confirms": {func(s *scenario) {
+			newData(s)
+			s.removeFindings("web")
+			newData(s)
+			s.report("web")
+		}, many},
+		"the engine is changed and has no result":               {changeEngine, many},
+		"the settings name another engine before the images do": {func(s *scenario) { s.settings.Filter.Engine = "clair" }, many},
+		"another engine lacks them": {func(s *scenario) {
+			changeEngine(s)
+			s.removeFindings("web")
+			s.coverage.Images[0].State = image.Scanned
+		}, many},
+		"another engine has lacked them for two weeks": {func(s *scenario) {
+			changeEngine(s)
+			s.removeFindings("web")
+			s.coverage.Images[0].State = image.Scanned
+			s.firing()
+			s.pass(earlierEngineLife)
+		}, 0},
+		"a rollout to an image that fails":                  {func(s *scenario) { rollOut(s, image.Failed) }, many},
+		"a rollout to an image that is only partly covered": {func(s *scenario) { rollOut(s, image.Scanned); s.report("next web"); s.coverage.Images[0].Partly = true }, many},
+		"a rollout that fixes all":                          {func(s *scenario) { rollOut(s, image.Scanned); s.report("next web") }, 0},
+		"an exception that begins while an image is unknown": {func(s *scenario) {
+			rollOut(s, image.Failed)
+			s.settings.Filter.Exceptions = exception.NewSet([]exception.Exception{{UID: "x", Namespace: "shop", Name: "accepted", Status: "not_affected", Vulnerabilities: []string{"CVE-2026-0001"}}}, s.now)
+		}, many - 1},
+		"an exception": {func(s *scenario) {
+			s.settings.Filter.Exceptions = exception.NewSet([]exception.Exception{{UID: "x", Namespace: "shop", Name: "accepted", Status: "not_affected", Vulnerabilities: []string{"CVE-2026-0001"}}}, s.now)
+		}, many - 1},
+		"another filter while an image is unknown": {func(s *scenario) { rollOut(s, image.Failed); s.settings.Filter.OnlyKnownExploited = true }, 0},
+		"nothing runs the image": {func(s *scenario) {
+			s.must(s.store.ReleaseImage(t.Context(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: keyOf("web")}, false))
+			s.coverage.Images = nil
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScenario(t)
+			s.addFindings("web", finding.Critical, 1, many)
+			if got := s.firing(); len(got) != many {
+				t.Fatalf("%d alerts fire, want %d", len(got), many)
+			}
+			test.change(s)
+			for range 2 {
+				if got := s.firing(); len(got) != test.fire {
+					t.Errorf("%d alerts fire, want %d", len(got), test.fire)
+				}
+			}
+		})
+	}
+}
+
+// TestAlertOfAnAnnouncedSource: an image on which the source has not reported proves nothing.
+func TestAlertOfAnAnnouncedSource(t *testing.T) {
+	s := newScenario(t)
+	s.image("web", image.Scanned)
+	s.must(s.store.SetAnnouncedSources(t.Context(), scannerUID, []string{"trivy-ci"}))
+	s.external("web", 1, "CVE-2026-0500")
+	want := []string{"shop CVE-2026-0500 Critical"}
+	if got := s.firing(); !slices.Equal(got, want) {
+		t.Fatalf("alerts %v, want %v", got, want)
+	}
+	s.replaceImage("web", "next web")
+	if got := s.firing(); !slices.Equal(got, want) {
+		t.Errorf("alerts %v before the source has reported on the new image, want %v", got, want)
+	}
+	s.external("next web", 1)
+	if got := s.firing(); len(got) != 0 {
+		t.Errorf("alerts %v after the source has reported on the new image, want none", got)
+	}
+}
+
+// TestAlertWhoseSeverityChanges: the old alert ends in the request in which the new one starts.
+func TestAlertWhoseSeverityChanges(t *testing.T) {
+	s := newScenario(t)
+	s.addFindings("web", finding.High, 1, 1)
+	s.firing()
+	s.data++
+	s.addFindings("web", finding.Critical, 1, 1)
+	s.pass(alertInterval)
+	sender := &alertSender{}
+	alerts := s.alerts(sender)
+	if len(alerts.List) != 1 || alerts.List[0].Severity != finding.Critical || len(alerts.Ended) != 1 || alerts.Ended[0].Severity != finding.High {
+		t.Errorf("alerts %+v, want one that is Critical, and the end of the one that was High", alerts)
+	}
+	s.pass(alertInterval)
+	if alerts := s.alerts(sender); len(alerts.Ended) != 0 {
+		t.Errorf("%d alerts end once more", len(alerts.Ended))
+	}
+}
+
+// TestThrottledAlerts: the wait that an Alertmanager asks for does not outlive its alerts.
+func TestThrottledAlerts(t *testing.T) {
+	s := newScenario(t)
+	s.addFindings("web", finding.Critical, 1, 1)
+	sender := &alertSender{}
+	end := s.alerts(sender).EndsAt
+	sender.outcome = Outcome{Result: RateLimited, RetryAfter: time.Hour}
+	attempts := 0
+	for s.now = s.last.Next; s.now.Before(end); s.now = s.last.Next {
+		if s.alerts(sender) != nil {
+			attempts++
+		}
+	}
+	if attempts < 3 || attempts > 10 {
+		t.Errorf("%d attempts before the alerts end, want some", attempts)
+	}
+	sender.outcome = Outcome{Result: RateLimited, RetryAfter: time.Minute}
+	if s.alerts(sender); s.last.Next.Sub(s.now) != time.Minute {
+		t.Errorf("the next attempt is in %s, want the minute that Alertmanager asks for", s.last.Next.Sub(s.now))
 	}
 }

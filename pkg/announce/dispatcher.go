@@ -25,6 +25,8 @@ type Store interface {
 	Present(ctx context.Context, scanner, receiver string, f store.ChangeFilter, worst int) (store.Present, error)
 	// CountSummary counts what is present, and what differs from the findings that an earlier message counted.
 	CountSummary(ctx context.Context, scanner, receiver string, f store.ChangeFilter, earlier string) (store.SummaryCounts, error)
+	// WorkloadEvidence returns what is known about some findings in workloads, in their order, in one snapshot.
+	WorkloadEvidence(ctx context.Context, scanner, engine string, route *store.Route, subjects []store.WorkloadSubject) ([]store.WorkloadFacts, error)
 	// OldestExploited returns the present finding that is known to be exploited for the longest time; nil if there is none.
 	OldestExploited(ctx context.Context, scanner string, f store.ChangeFilter) (*store.FindingChange, error)
 	// KnownRepositories returns the repositories that were announced to the receiver, or recorded as known.

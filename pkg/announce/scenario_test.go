@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -241,6 +242,30 @@ func (s *scenario) report(repository string) {
 		DataVersion: fmt.Sprintf("data %d", s.data), MatchedAt: s.now, Findings: s.findings[repository],
 	}, "")
 	s.must(err)
+}
+
+// external saves a report of the source trivy-ci about the image of a repository.
+func (s *scenario) external(repository string, version int64, ids ...string) {
+	s.t.Helper()
+	var found []finding.Finding
+	for _, id := range ids {
+		found = append(found, finding.Finding{ID: id, Severity: finding.Critical, Package: finding.Package{Name: "npm-lib", Version: "1", Type: "npm"}})
+	}
+	_, err := s.store.SaveExternalReport(context.Background(), store.ExternalReport{
+		ExternalKey: store.ExternalKey{Namespace: "shop", Digest: keyOf(repository).Digest, Source: "trivy-ci"},
+		Version:     version, Time: s.now, Tool: "trivy", Findings: found, Text: strings.NewReader("{}"),
+	}, func(*store.ExternalState) error { return nil })
+	s.must(err)
+}
+
+// replaceImage rolls out a scanned image in the place of the image of a repository.
+func (s *scenario) replaceImage(repository, next string) {
+	s.t.Helper()
+	s.setUsed(next, store.Workload{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: repository, Reference: repository + ":2.0"})
+	s.must(s.store.SetUsage(context.Background(), store.ImageUsage{Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository), Engine: grype}))
+	s.report(next)
+	s.removeFromCoverage(repository)
+	s.coverage.Images = append(s.coverage.Images, Image{Key: next, Repositories: []string{repository}, State: image.Scanned, Current: true})
 }
 
 func digestOf(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }

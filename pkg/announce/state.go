@@ -55,6 +55,9 @@ type State struct {
 	// Batch are the timestamps of the threads in which replies of the current notification batch are still to be sent, in order. They wait
 	// for no further GroupInterval.
 	Batch []string `json:"batch,omitempty"`
+	// Alerts are those of the last delivery to a receiver that keeps a state, which resolve at AlertsEnd unless they are sent again.
+	Alerts    []FiringAlert `json:"alerts,omitempty"`
+	AlertsEnd time.Time     `json:"alertsEnd,omitzero"`
 	// Stopped is set while delivery cannot succeed before the user changes something.
 	Stopped *Stopped `json:"stopped,omitempty"`
 	// LastError describes the last attempt if it delivered nothing; nil after a delivery.

@@ -85,6 +85,17 @@ func (f ChangeFilter) threshold() finding.Severity {
 	return max(f.MinSeverity, finding.Negligible)
 }
 
+// Passes reports whether the receiver's severity, fix and exploitation settings let a finding pass, as passesFilter does.
+func (f ChangeFilter) Passes(one finding.Finding) bool {
+	switch {
+	case one.KnownExploited:
+		return true
+	case one.Severity == finding.Unknown:
+		return !f.OnlyKnownExploited && f.Unknown != UnknownNever && (one.Fixable() || f.Unknown == UnknownAlways && !f.OnlyFixable)
+	}
+	return one.Severity >= f.threshold() && (one.Fixable() || !f.OnlyFixable)
+}
+
 // passingFindings selects each present finding of some reports once that passes a filter and is not suppressed, as three ranges of one
 // index. @severity is at least 1. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.
 const (

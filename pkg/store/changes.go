@@ -64,7 +64,9 @@ func (s *Store) PendingChanges(ctx context.Context, scanner, receiver string, f 
 		return nil, 0, err
 	}
 	pending = list.listed()
-	slices.SortFunc(pending, func(a, b FindingChange) int { return cmp.Or(cmp.Compare(a.Repository, b.Repository), compareChanges(a, b)) })
+	slices.SortFunc(pending, func(a, b FindingChange) int {
+		return cmp.Or(cmp.Compare(a.Repository, b.Repository), compareChanges(a, b))
+	})
 	return pending, list.total, nil
 }
 

@@ -1,0 +1,46 @@
+// Package evidence decides whether a finding is present, proven absent, or unknown.
+//
+// Everything that ends something asks it: messages about what is fixed, alerts, findings in other tools. It is below package store, which supplies the
+// facts, and knows neither how they are stored nor what ends.
+package evidence
+
+// Facts are what is known about one vulnerability in one package of the images of one subject: a repository or a workload, as a scanner covers it.
+// The zero value proves nothing.
+type Facts struct {
+	// Present means that the newest report of the engine or of an announced source about one of the images has the finding.
+	Present bool
+	// Unconfirmed means that the newest data of such a report lacks a finding that it had, and that no independent data confirms it.
+	Unconfirmed bool
+	// Complete means that the subject runs and each of its images has a complete result of the engine in use, so that its absence is a result.
+	Complete bool
+	// DataTrusted means that the engine's data has no anomaly.
+	DataTrusted bool
+	// SameEngine means that the engine in use is the one that knew the finding last.
+	SameEngine bool
+	// SourcesReported means that each announced source that knew the finding has reported on each image of the subject.
+	SourcesReported bool
+}
+
+// Verdict is what the facts prove.
+type Verdict string
+
+// The verdicts.
+const (
+	// Unknown means that the absence of the finding proves nothing. Whatever depends on the finding stays as it is.
+	Unknown Verdict = "Unknown"
+	// Present means that the finding is present.
+	Present Verdict = "Present"
+	// ProvenAbsent means that the finding has ended.
+	ProvenAbsent Verdict = "ProvenAbsent"
+)
+
+// Of returns what facts prove.
+func Of(f Facts) Verdict {
+	switch {
+	case f.Present:
+		return Present
+	case f.Unconfirmed, !f.Complete, !f.DataTrusted, !f.SameEngine, !f.SourcesReported:
+		return Unknown
+	}
+	return ProvenAbsent
+}

@@ -1,0 +1,32 @@
+package evidence
+
+import "testing"
+
+// TestOf is the specification: presence needs one report, absence needs all evidence.
+func TestOf(t *testing.T) {
+	proof := Facts{Complete: true, DataTrusted: true, SameEngine: true, SourcesReported: true}
+	for name, test := range map[string]struct {
+		change func(*Facts)
+		want   Verdict
+	}{
+		"all evidence":     {func(*Facts) {}, ProvenAbsent},
+		"nothing is known": {func(f *Facts) { *f = Facts{} }, Unknown},
+		"a report has it":  {func(f *Facts) { f.Present = true }, Present},
+		"a report has it, and nothing else is known":       {func(f *Facts) { *f = Facts{Present: true} }, Present},
+		"one report has it, another one lacks it newly":    {func(f *Facts) { f.Present, f.Unconfirmed = true, true }, Present},
+		"a report has it while the data has an anomaly":    {func(f *Facts) { f.Present, f.DataTrusted = true, false }, Present},
+		"one version of the data lacks it":                 {func(f *Facts) { f.Unconfirmed = true }, Unknown},
+		"an image has no complete result, or none runs":    {func(f *Facts) { f.Complete = false }, Unknown},
+		"the data has an anomaly":                          {func(f *Facts) { f.DataTrusted = false }, Unknown},
+		"only an earlier engine knew it":                   {func(f *Facts) { f.SameEngine = false }, Unknown},
+		"a source that knew it has not reported on images": {func(f *Facts) { f.SourcesReported = false }, Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := proof
+			test.change(&facts)
+			if got := Of(facts); got != test.want {
+				t.Errorf("%+v: %s, want %s", facts, got, test.want)
+			}
+		})
+	}
+}
