@@ -88,7 +88,7 @@ type ExceptionSpec struct {
 // PackageSelector selects packages. An unset field selects all.
 // +kubebuilder:validation:MinProperties=1
 type PackageSelector struct {
-	// name of the package as findings show it, or a glob such as "linux-*".
+	// name of the package as findings show it, a glob such as "linux-*", or a package URL such as "pkg:maven/org.dom4j/dom4j".
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +optional

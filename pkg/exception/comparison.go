@@ -14,11 +14,9 @@ type Comparison struct {
 	names  []comparedName
 	// covered has the names to which an exception applies, or nil for none. packages has the exceptions that select packages by globs, by the package.
 	covered  map[*prepared][]bool
-	packages map[packageKey][]*prepared
+	packages map[finding.Package][]*prepared
 	found    []*prepared // reused
 }
-
-type packageKey struct{ name, version, kind string }
 
 // comparedName is a name of the image. Its texts are what globs are compared with.
 type comparedName struct {
@@ -28,7 +26,7 @@ type comparedName struct {
 
 // Compare returns a comparison of findings in one image, which is in use under some names.
 func (s Set) Compare(names []Image) *Comparison {
-	c := &Comparison{covered: make(map[*prepared][]bool), packages: make(map[packageKey][]*prepared)}
+	c := &Comparison{covered: make(map[*prepared][]bool), packages: make(map[finding.Package][]*prepared)}
 	if s.wide != nil {
 		c.groups = append(c.groups, s.wide)
 	}
@@ -134,8 +132,7 @@ func (c *Comparison) matching(f finding.Finding) []*prepared {
 
 // ofPackage returns the exceptions without vulnerabilities that are about a package, and about a name of the image.
 func (c *Comparison) ofPackage(pkg finding.Package) []*prepared {
-	key := packageKey{pkg.Name, pkg.Version, pkg.Type}
-	if found, known := c.packages[key]; known {
+	if found, known := c.packages[pkg]; known {
 		return found
 	}
 	var found []*prepared
@@ -148,7 +145,7 @@ func (c *Comparison) ofPackage(pkg finding.Package) []*prepared {
 			}
 		}
 	}
-	c.packages[key] = found
+	c.packages[pkg] = found
 	return found
 }
 
@@ -195,13 +192,7 @@ func (p *prepared) appliesIn(namespace string) bool {
 }
 
 func (p *prepared) matchesPackage(pkg finding.Package) bool {
-	for i := range p.packages {
-		s := &p.packages[i]
-		if (s.kind == "" || s.kind == pkg.Type) && (s.anyName || s.name.Match(pkg.Name)) && (s.anyVersion || s.version.Match(pkg.Version)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.packages, func(s selector) bool { return s.selects(pkg) })
 }
 
 // Distinct returns the exceptions of ByName, each once, in the order of names.

@@ -86,7 +86,7 @@ func (e Exception) Resource() string {
 
 // Package selects packages. An empty field selects all.
 type Package struct {
-	// Name and Version are globs (image.Glob).
+	// Name and Version are globs (image.Glob). A Name that is a package URL selects exactly the package that it names, in any spelling of it.
 	Name, Version string
 	// Type is the engine's package type: deb, apk, rpm, go-module, npm, …
 	Type string

@@ -37,14 +37,8 @@ type group struct {
 // prepared is a compiled exception.
 type prepared struct {
 	Exception
-	packages []preparedPackage
+	packages []selector
 	images   []image.Glob
-}
-
-type preparedPackage struct {
-	name, version       image.Glob
-	anyName, anyVersion bool
-	kind                string
 }
 
 // NewSet returns the set of those exceptions that have not expired at now. An exception with neither vulnerabilities nor packages suppresses nothing.
@@ -85,9 +79,7 @@ func prepare(e Exception) *prepared {
 		p.images = append(p.images, image.CompileGlob(glob))
 	}
 	for _, s := range e.Packages {
-		p.packages = append(p.packages, preparedPackage{
-			name: image.CompileGlob(s.Name), version: image.CompileGlob(s.Version), anyName: s.Name == "", anyVersion: s.Version == "", kind: s.Type,
-		})
+		p.packages = append(p.packages, s.compiled())
 	}
 	return p
 }
@@ -117,8 +109,10 @@ func newGroup(exceptions []*prepared) *group {
 	return g
 }
 
-// isOpen reports whether the package may have any of several names.
-func (p Package) isOpen() bool { return p.Name == "" || image.IsGlob(p.Name) }
+// isOpen reports whether the package may have any of several names. Findings spell the name of a package URL in several ways.
+func (p Package) isOpen() bool {
+	return p.Name == "" || image.IsGlob(p.Name) || strings.HasPrefix(p.Name, purlPrefix)
+}
 
 // compareExpiry orders exceptions by expiry, the latest first. Of a resource and a statement that expire at the same time, the resource comes first.
 func compareExpiry(a, b *prepared) int {

@@ -188,9 +188,12 @@ func globOf(purl packageurl.PackageURL) (string, error) {
 		return "", fmt.Errorf("%s has neither a digest nor a repository_url", purl.ToString())
 	case repository == "":
 		repository = "*"
-	case !strings.EqualFold(repository[strings.LastIndex(repository, "/")+1:], purl.Name):
-		// Some tools leave out the name there.
-		repository = strings.TrimSuffix(repository, "/") + "/" + purl.Name
+	default:
+		named := exception.RepositoriesOf(purl)
+		if len(named) == 0 {
+			return "", fmt.Errorf("%s has a repository_url that names no repository", purl.ToString())
+		}
+		repository = named[len(named)-1] // with the image's name
 	}
 	switch {
 	case isDigest:

@@ -67,13 +67,13 @@ func TestDrafts(t *testing.T) {
 		"a package of an image": {
 			statement(`{"@id": "pkg:oci/web?repository_url=ghcr.io/shop/web", "subcomponents": [{"@id": "pkg:deb/debian/openssl@3.0.11-1"}]}`, notAffected),
 			with(func(s *v1alpha1.ExceptionSpec) {
-				s.Packages = []v1alpha1.PackageSelector{{Name: "openssl", Version: "3.0.11-1", Type: "deb"}}
+				s.Packages = []v1alpha1.PackageSelector{{Name: "pkg:deb/debian/openssl", Version: "3.0.11-1"}}
 			}),
 		},
-		"a package":    {statement(`{"@id": "pkg:apk/wolfi/git@2.39.0-r1"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "git", Version: "2.39.0-r1", Type: "apk"})},
-		"a Go module":  {statement(`{"@id": "pkg:golang/golang.org/x/net@v0.17.0"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "golang.org/x/net", Version: "v0.17.0", Type: "go-module"})},
-		"an epoch":     {statement(`{"@id": "pkg:rpm/redhat/openssl@3.0.7-1.el9?epoch=1"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "openssl", Version: "1:3.0.7-1.el9", Type: "rpm"})},
-		"an npm scope": {statement(`{"@id": "pkg:npm/%40types/node"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "@types/node", Type: "npm"})},
+		"a package":    {statement(`{"@id": "pkg:apk/wolfi/git@2.39.0-r1"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:apk/wolfi/git", Version: "2.39.0-r1"})},
+		"a Go module":  {statement(`{"@id": "pkg:golang/golang.org/x/net@v0.17.0"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:golang/golang.org/x/net", Version: "0.17.0"})},
+		"an epoch":     {statement(`{"@id": "pkg:rpm/redhat/openssl@3.0.7-1.el9?epoch=1"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:rpm/redhat/openssl", Version: "1:3.0.7-1.el9"})},
+		"an npm scope": {statement(`{"@id": "pkg:npm/%40types/node"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:npm/%40types/node"})},
 		"affected": {statement(web, `"status": "affected", "action_statement": "it is firewalled", "status_notes": "accepted"`), with(func(s *v1alpha1.ExceptionSpec) {
 			s.Status, s.Justification, s.Action, s.Reason = "affected", "", "it is firewalled", "accepted"
 		})},
@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 		"a glob as the repository":  {string(documentOf(statement(`{"@id": "pkg:oci/web?repository_url=*/web"}`, notAffected))), "takes for a glob"},
 		"a glob as the tag":         {string(documentOf(statement(`{"@id": "pkg:oci/web?repository_url=ghcr.io/shop/web&tag=1.%3F"}`, notAffected))), "takes for a glob"},
 		"an image without a name":   {string(documentOf(statement(`{"@id": "pkg:oci/web"}`, notAffected))), "neither a digest nor a repository_url"},
-		"an unknown type":           {string(documentOf(statement(`{"@id": "pkg:generic/thing@1"}`, notAffected))), "type that is not known"},
+		"an unknown type":           {string(documentOf(statement(`{"@id": "pkg:thing/thing@1"}`, notAffected))), "type that is not known"},
 		"a glob":                    {string(documentOf(statement(`{"@id": "pkg:deb/debian/%2A"}`, notAffected))), "glob"},
 		"images and packages":       {string(documentOf(statement(web+`, {"@id": "pkg:deb/debian/bash"}`, notAffected))), "images and packages"},
 		"packages of packages":      {string(documentOf(statement(`{"@id": "pkg:deb/debian/bash", "subcomponents": [{"@id": "pkg:deb/debian/bash"}]}`, notAffected))), "no image, and has subcomponents"},

@@ -23,6 +23,7 @@ import (
 	"github.com/package-url/packageurl-go"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
@@ -59,8 +60,8 @@ type claim struct {
 	exception.Exception
 	// names are the IDs of the vulnerability in upper case.
 	names map[string]bool
-	// packages are the versions of each package that the statement is about. Without packages, it is about the whole image.
-	packages map[exception.Package][]string
+	// versions are those of each package that the statement is about, by exception.Package.Subject. Without packages, it is about the whole image.
+	versions map[string][]string
 	document int
 }
 
@@ -123,11 +124,11 @@ func (c *claim) overlaps(other *claim) bool {
 	if !slices.ContainsFunc(c.Vulnerabilities, func(id string) bool { return other.names[strings.ToUpper(id)] }) {
 		return false
 	}
-	if c.packages == nil || other.packages == nil {
+	if c.Packages == nil || other.Packages == nil {
 		return true
 	}
-	for pkg, versions := range c.packages {
-		others, found := other.packages[pkg]
+	for subject, versions := range c.versions {
+		others, found := other.versions[subject]
 		if found && (slices.Contains(versions, "") || slices.Contains(others, "") ||
 			slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(others, v) })) {
 			return true
@@ -234,7 +235,7 @@ func claimOf(document *vex.VEX, statement *vex.Statement, img Image) (c *claim, 
 		return nil, err.Error(), nil
 	}
 	// What cannot be read must not suppress less: a statement that the image is affected is about all of it then.
-	c.packages, c.Packages = nil, nil
+	c.versions, c.Packages = nil, nil
 	return c, "", nil
 }
 
@@ -261,23 +262,34 @@ func reasonOf(document *vex.VEX, statement *vex.Statement) string {
 }
 
 // subcomponents returns the subcomponents of those products that are the image, none if one of them has none: then the statement is about the
-// whole image. A statement without products is about what its document is attached to.
+// whole image. A product that is a package is that package in the image. A statement without products is about what its document is attached to.
 func (img Image) subcomponents(products []vex.Product) (of []vex.Subcomponent, isAbout bool) {
 	if len(products) == 0 {
 		return nil, true
 	}
 	whole := false
 	for i := range products {
-		if product := &products[i]; img.is(&product.Component) {
+		product := &products[i]
+		switch {
+		case img.is(&product.Component):
 			isAbout = true
 			whole = whole || len(product.Subcomponents) == 0
 			of = append(of, product.Subcomponents...)
+		case len(product.Subcomponents) == 0 && isPackage(&product.Component):
+			isAbout = true
+			of = append(of, vex.Subcomponent{Component: product.Component})
 		}
 	}
 	if whole {
 		return nil, isAbout
 	}
 	return of, isAbout
+}
+
+// isPackage reports whether a component is a package and no image, by its package URL.
+func isPackage(component *vex.Component) bool {
+	purl, err := packageurl.FromString(cmp.Or(component.Identifiers[vex.PURL], component.ID))
+	return err == nil && purl.Type != packageurl.TypeOCI && purl.Type != packageurl.TypeDocker
 }
 
 // is reports whether a component is the image: by a digest, or by the name of its repository without a version. Another image may get a tag.
@@ -307,11 +319,11 @@ func (img Image) is(component *vex.Component) bool {
 	if strings.HasPrefix(version, "sha256:") {
 		return slices.Contains(img.Digests, version)
 	}
-	repository := strings.TrimSuffix(qualifiers["repository_url"], "/")
-	if version != "" || qualifiers["tag"] != "" {
+	if version != "" || qualifiers["tag"] != "" || qualifiers["repository_url"] == "" {
 		return false
 	}
-	return repository == img.Repository || repository+"/"+purl.Name == img.Repository
+	own, err := image.ParseReference(img.Repository)
+	return err == nil && slices.Contains(exception.RepositoriesOf(purl), own.Repository)
 }
 
 // goArch returns the name of an architecture in manifests, for its name in Linux.
@@ -338,12 +350,11 @@ func (c *claim) selectPackages(subcomponents []vex.Subcomponent) error {
 		if err != nil {
 			return err
 		}
-		if c.packages == nil {
-			c.packages = map[exception.Package][]string{}
+		if c.versions == nil {
+			c.versions = map[string][]string{}
 		}
-		key := exception.Package{Name: selected.Name, Type: selected.Type}
-		if !slices.Contains(c.packages[key], selected.Version) {
-			c.packages[key] = append(c.packages[key], selected.Version)
+		if subject := selected.Subject(); !slices.Contains(c.Packages, selected) {
+			c.versions[subject] = append(c.versions[subject], selected.Version)
 			c.Packages = append(c.Packages, selected)
 		}
 	}

@@ -55,7 +55,7 @@ func described(documents ...[]byte) (exceptions []string, problem string) {
 	for _, e := range found {
 		text := e.Status + " " + strings.Join(e.Vulnerabilities, ",")
 		for _, p := range e.Packages {
-			text += fmt.Sprintf(" %s %s %s", p.Type, p.Name, p.Version)
+			text += fmt.Sprintf(" %s %s", p.Name, p.Version)
 		}
 		exceptions = append(exceptions, strings.TrimSpace(text))
 	}
@@ -78,14 +78,16 @@ func TestExceptions(t *testing.T) {
 		"a reference":                         {[]string{about(notAffected, products(`{"@id": "registry.example.com/shop/web@`+digest+`"}`))}, []string{whole}, ""},
 		"the repository":                      {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/shop/web"}`))}, []string{whole}, ""},
 		"the repository without the name":     {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/shop"}`))}, []string{whole}, ""},
-		"a package":                           {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " deb openssl 3.0.11-1"}, ""},
+		"a package":                           {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " pkg:deb/debian/openssl 3.0.11-1"}, ""},
 		"another digest":                      {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+other+`"}`))}, nil, "makes no statement about this image"},
 		"another repository":                  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/blog/web"}`))}, nil, "makes no statement about this image"},
 		"another architecture of the index":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+index+`?arch=arm64"}`))}, nil, "makes no statement about this image"},
 		"a repository, other architecture":    {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?arch=arm64&repository_url=registry.example.com/shop/web"}`))}, nil, "makes no statement about this image"},
 		"an architecture as Linux names it":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+index+`?arch=x86_64"}`))}, []string{whole}, ""},
 		"a tag, which moves":                  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web?repository_url=registry.example.com/shop/web&tag=1"}`))}, nil, "makes no statement about this image"},
-		"a package as product":                {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl"}`))}, nil, "makes no statement about this image"},
+		"a package as product":                {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl"}`))}, []string{whole + " pkg:deb/debian/openssl"}, ""},
+		"a package of another product":        {[]string{about(notAffected, products(`{"@id": "pkg:golang/example.com/other", `+openssl+`}`))}, nil, "makes no statement about this image"},
+		"a package of Maven without a group":  {[]string{about(notAffected, products(`{"@id": "pkg:maven/dom4j"}`))}, nil, "has no group"},
 		"affected":                            {[]string{about(affected)}, nil, ""},
 		"under investigation":                 {[]string{about(`"status": "under_investigation"`)}, nil, ""},
 		"a subcomponent that cannot be read":  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "openssl"}]}`))}, nil, "is no package URL"},
@@ -95,14 +97,14 @@ func TestExceptions(t *testing.T) {
 		"affected later, in lower case":       {[]string{about(notAffected), strings.ToLower(`{"vulnerability": {"name": "CVE-1"},`) + affected + "," + later + "}"}, nil, ""},
 		"affected before":                     {[]string{about(notAffected, later), about(affected)}, []string{whole}, ""},
 		"affected later in one package":       {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, nil, ""},
-		"affected later in another package":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "pkg:deb/debian/zlib"}]}`)), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " deb zlib"}, ""},
+		"affected later in another package":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "pkg:deb/debian/zlib"}]}`)), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " pkg:deb/debian/zlib"}, ""},
 		"affected later, where is not known":  {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "openssl"}]}`))}, nil, ""},
 		"affected later in another image":     {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:oci/web@`+other+`"}`))}, []string{whole}, ""},
 		"twice the same":                      {[]string{about(notAffected), about(notAffected)}, []string{whole, whole}, ""},
 		"two statuses at the same time":       {[]string{about(notAffected), about(affected), strings.NewReplacer("CVE-1", "CVE-3", "GHSA-a", "GHSA-c").Replace(about(fixed))}, nil, "doc contradicts itself about CVE-1: not_affected component_not_present and affected at the same time; none of its statements counts"},
 		"two justifications at the same time": {[]string{about(notAffected), about(`"status": "not_affected", "justification": "inline_mitigations_already_exist"`)}, nil, "contradicts itself"},
 		"a package and the image":             {[]string{about(notAffected), about(affected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, nil, "contradicts itself"},
-		"two versions of a package":           {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`)), about(affected, products(`{"@id": "pkg:oci/web@`+digest+`", `+strings.Replace(openssl, "3.0.11", "1.1.1", 1)+`}`))}, []string{whole + " deb openssl 3.0.11-1"}, ""},
+		"two versions of a package":           {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`)), about(affected, products(`{"@id": "pkg:oci/web@`+digest+`", `+strings.Replace(openssl, "3.0.11", "1.1.1", 1)+`}`))}, []string{whole + " pkg:deb/debian/openssl 3.0.11-1"}, ""},
 		"neither justification nor statement": {[]string{about(`"status": "not_affected"`)}, nil, "statement 1"},
 		"an unknown status":                   {[]string{about(`"status": "harmless"`)}, nil, "statement 1"},
 		"no vulnerability":                    {[]string{`{` + notAffected + `}`}, nil, "it names no vulnerability"},
