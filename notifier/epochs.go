@@ -68,7 +68,7 @@ func parseEpoch(text string) (int64, error) {
 
 // serveEpoch handles one request as documented at announce.EpochPath.
 func (s *Server) serveEpoch(w http.ResponseWriter, r *http.Request) {
-	if status, problem := s.admit(r); problem != "" {
+	if status, problem := s.admit(w, r); problem != "" {
 		http.Error(w, problem, status)
 		return
 	}

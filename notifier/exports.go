@@ -27,7 +27,7 @@ const (
 
 // serveExport handles one request as documented at export.Path.
 func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
-	if status, problem := s.admit(r); problem != "" {
+	if status, problem := s.admit(w, r); problem != "" {
 		http.Error(w, problem, status)
 		return
 	}

@@ -32,6 +32,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/export"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
 // deliveryTimeout bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
@@ -43,7 +45,7 @@ type Addresses interface {
 }
 
 // Authenticator decides who may request deliveries. Allow returns nil, ErrUnauthenticated, ErrForbidden, or another error if that could not be
-// determined.
+// determined. The context has the address of the caller (limits.AddressIn).
 type Authenticator interface {
 	Allow(ctx context.Context, token string) error
 }
@@ -98,7 +100,7 @@ func (s *Server) Handler() http.Handler {
 
 // serveDelivery handles one request as documented at announce.DeliveryPath.
 func (s *Server) serveDelivery(w http.ResponseWriter, r *http.Request) {
-	if status, problem := s.admit(r); problem != "" {
+	if status, problem := s.admit(w, r); problem != "" {
 		http.Error(w, problem, status)
 		return
 	}
@@ -148,14 +150,15 @@ func (s *Server) answer(w http.ResponseWriter, epoch int64, outcome announce.Out
 }
 
 // admit checks that the caller is the manager, before any of the body is read. An empty problem means that it is.
-func (s *Server) admit(r *http.Request) (status int, problem string) {
-	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !found || token == "" {
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) (status int, problem string) {
+	token, found := kubeauth.BearerToken(r)
+	if !found {
 		return http.StatusUnauthorized, "a bearer token is needed"
 	}
-	err := s.Callers.Allow(r.Context(), token)
+	err := s.Callers.Allow(limits.WithAddress(r.Context(), limits.AddressOf(r)), token)
 	switch {
 	case err == nil:
+		limits.Authenticated(r.Context(), w, "the manager")
 		return 0, ""
 	case errors.Is(err, ErrUnauthenticated):
 		return http.StatusUnauthorized, "the token is not valid for the notifier"

@@ -16,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -124,7 +123,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := op.setupBackends(); err != nil {
 		return nil, err
 	}
-	for _, setup := range []func(context.Context) error{op.addPermissionChecker, op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
+	for _, setup := range []func(context.Context) error{op.addPermissionChecker, op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks, op.addMetrics} {
 		if err := setup(ctx); err != nil {
 			return nil, err
 		}
@@ -255,10 +254,9 @@ func (op *operator) newManager(forbidden func(namespace string)) (manager.Manage
 		Client: ctrlclient.Options{Cache: &ctrlclient.CacheOptions{DisableFor: []ctrlclient.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.PersistentVolumeClaim{},
 		}}},
-		Metrics: metricsserver.Options{
-			BindAddress: o.MetricsAddr, SecureServing: true, FilterProvider: metrics.RequireAccess,
-		},
-		HealthProbeBindAddress:              o.ProbeAddress,
+		// Both have servers of their own (probes.go).
+		Metrics:                             metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress:              "0",
 		LeaderElection:                      o.LeaderElect,
 		LeaderElectionID:                    managerName, // the name in the metrics
 		LeaderElectionResourceLockInterface: lock,
@@ -280,10 +278,7 @@ func (op *operator) refreshCertificates(ctx context.Context) error {
 }
 
 // addChecks adds the health checks. The process is always alive. It is ready while it serves requests.
-func (op *operator) addChecks(context.Context) error {
-	if err := op.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
+func (op *operator) addChecks(ctx context.Context) error {
 	if err := op.manager.Add(everywhere(func(ctx context.Context) error {
 		close(op.servers.cached)
 		op.logStandby(ctx)
@@ -296,7 +291,7 @@ func (op *operator) addChecks(context.Context) error {
 	if op.servesWhileFollowing() {
 		name = "cached"
 	}
-	return op.manager.AddReadyzCheck(name, func(*http.Request) error {
+	return op.addProbes(ctx, name, func(*http.Request) error {
 		select {
 		case <-op.mayServe():
 			return nil

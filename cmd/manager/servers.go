@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +17,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype/ingest"
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
-	"github.com/scanner-operator/scanner-operator/pkg/listener"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 	"github.com/scanner-operator/scanner-operator/ui"
@@ -27,16 +27,14 @@ import (
 
 const (
 	// maxWorkerConnections bounds the connections to the ingest API. A worker has one.
-	maxWorkerConnections = 256
-	headerTimeout        = 10 * time.Second
+	maxWorkerConnections    = 256
+	maxConnectionsPerWorker = 16
+	headerTimeout           = 10 * time.Second
 	// ingestIdleTimeout closes connections that nobody uses. Workers keep one connection for several images.
 	ingestIdleTimeout  = 2 * time.Minute
 	spoolSweepInterval = time.Minute
 	// maxAPIConnections has room for one open page of the web UI in each of 2,000 browsers, and for their requests.
 	maxAPIConnections = 2560
-	// maxAnonymousConnections bounds the connections of one address that no valid token has come over yet. Behind a proxy, everybody has the
-	// same address.
-	maxAnonymousConnections = 128
 	// maxConnectionsPerUser is enough for ten open pages in a browser with HTTP/1.1. All ServiceAccounts are users of their own.
 	maxConnectionsPerUser = 64
 	// apiStreams bounds the concurrent requests in one HTTP/2 connection. A proxy sends those of many users over one.
@@ -48,9 +46,6 @@ const (
 	apiWriteTimeout = time.Minute
 	// apiIdleTimeout is short, since callers without a token may read the OpenAPI document too.
 	apiIdleTimeout = 15 * time.Second
-	// reviewsPerSecond and reviewsBurst are the rate limit of each reviewer: one for callers' tokens, one for callers' permissions.
-	reviewsPerSecond = 50
-	reviewsBurst     = 200
 )
 
 // addIngest adds the ingest API.
@@ -75,9 +70,8 @@ func (op *operator) addIngest(ctx context.Context) error {
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: ingestIdleTimeout}
 	certificates := &certificate.Server{Authority: op.authority, Names: serviceDNSNames(ingestService, op.options.Namespace)}
-	return op.serve(ctx, "ingest", server, op.options.IngestAddress, &tls.Config{GetCertificate: certificates.GetCertificate}, func(l net.Listener) net.Listener {
-		return listener.Limit(l, maxWorkerConnections)
-	})
+	return op.serve(ctx, "ingest", server, op.options.IngestAddress, &tls.Config{GetCertificate: certificates.GetCertificate},
+		&limits.Connections{Max: maxWorkerConnections, MaxPerOwner: maxConnectionsPerWorker})
 }
 
 // addAPI adds the REST API and the web UI, unless the API is disabled.
@@ -125,10 +119,9 @@ func (op *operator) addAPI(ctx context.Context) error {
 			return err
 		}
 	}
-	users := &listener.Users{Max: maxAPIConnections, MaxPerAddress: maxAnonymousConnections, MaxPerUser: maxConnectionsPerUser}
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiHeaderBytes,
-		ConnContext: users.ConnContext, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: apiStreams},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: apiStreams},
 	}
 	certificates, err := op.apiCertificates()
 	if err != nil {
@@ -136,7 +129,8 @@ func (op *operator) addAPI(ctx context.Context) error {
 	}
 	// net/http offers HTTP/2 only if the listener's configuration names it. A browser has at most six HTTP/1.1 connections to a host.
 	config := &tls.Config{GetCertificate: certificates, NextProtos: []string{"h2", "http/1.1"}}
-	return op.serve(ctx, "api", server, op.options.APIAddress, config, users.Limit)
+	return op.serve(ctx, "api", server, op.options.APIAddress, config,
+		&limits.Connections{Max: maxAPIConnections, MaxPerOwner: maxConnectionsPerUser})
 }
 
 // certificateFunc chooses a certificate for tls.Config.
@@ -162,25 +156,20 @@ func (op *operator) apiCertificates() (certificateFunc, error) {
 	}, op.manager.Add(watcher)
 }
 
-// serve adds a server on the address of the flag --<name>-bind-address. limit bounds its connections.
-func (op *operator) serve(ctx context.Context, name string, server *http.Server, address string, config *tls.Config,
-	limit func(net.Listener) net.Listener,
-) error {
+// serve adds a server on the address of the flag --<name>-bind-address.
+func (op *operator) serve(ctx context.Context, name string, server *http.Server, address string, config *tls.Config, bounds *limits.Connections) error {
 	listening, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("--%s-bind-address: %w", name, err)
 	}
 	config.MinVersion = tls.VersionTLS13
-	server.Handler = listener.CloseUnauthorized(server.Handler)
-	op.servers.add(server, tls.NewListener(limit(listening), config))
+	op.servers.add(server, tls.NewListener(bounds.Limit(server, listening), config))
 	return nil
 }
 
 // newReviewClient returns a client with a rate limit of its own, so that requests to the API do not use up the rate limit of the controllers.
 func (op *operator) newReviewClient() (ctrlclient.Client, error) {
-	config := rest.CopyConfig(op.manager.GetConfig())
-	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil
-	return ctrlclient.New(config, ctrlclient.Options{Scheme: op.manager.GetScheme()})
+	return ctrlclient.New(kubeauth.ClientConfig(op.manager.GetConfig()), ctrlclient.Options{Scheme: op.manager.GetScheme()})
 }
 
 // serviceDNSNames returns the DNS names by which pods reach a Service.

@@ -23,7 +23,6 @@ import (
 
 	// The image has no CA certificates of its own.
 	_ "golang.org/x/crypto/x509roots/fallback"
-	"golang.org/x/net/netutil"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -35,6 +34,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
@@ -166,7 +167,7 @@ func clients(config *rest.Config) (*coreclient.CoreV1Client, *authenticationclie
 	if err != nil {
 		return nil, nil, fmt.Errorf("client for Secrets: %w", err)
 	}
-	authentication, err := authenticationclient.NewForConfig(config)
+	authentication, err := authenticationclient.NewForConfig(kubeauth.ClientConfig(config))
 	if err != nil {
 		return nil, nil, fmt.Errorf("client for token reviews: %w", err)
 	}
@@ -217,7 +218,8 @@ func listen(s *http.Server) error {
 	if err != nil {
 		return err
 	}
-	listener = netutil.LimitListener(listener, maxConnections)
+	// The manager has few connections.
+	listener = (&limits.Connections{Max: maxConnections, MaxPerOwner: maxConnections / 2}).Limit(s, listener)
 	if s.TLSConfig != nil {
 		return s.ServeTLS(listener, "", "")
 	}

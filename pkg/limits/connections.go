@@ -272,6 +272,19 @@ func Authenticated(ctx context.Context, w http.ResponseWriter, owner string) {
 // AddressOf returns the address that a request comes from, without the port. That is the IP of a pod, or of a node or proxy in between.
 func AddressOf(r *http.Request) string { return hostOf(r.RemoteAddr) }
 
+type addressKey struct{}
+
+// WithAddress returns a context with the address that a request comes from, for AddressIn.
+func WithAddress(ctx context.Context, address string) context.Context {
+	return context.WithValue(ctx, addressKey{}, address)
+}
+
+// AddressIn returns the address that WithAddress recorded; "" if there is none.
+func AddressIn(ctx context.Context) string {
+	address, _ := ctx.Value(addressKey{}).(string)
+	return address
+}
+
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host

@@ -1,8 +1,10 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,20 +19,24 @@ const (
 	maxRemembered = 4096
 )
 
+// ErrBusy means that no slot became free before the context ended. Such an error is also the context's.
+var ErrBusy = errors.New("too many others wait")
+
 // errReclaimed is the cause of the end of a context whose slot another tenant needs.
 var errReclaimed = errors.New("limits: another tenant waits for the slot")
 
 // Pool shares slots between tenants. A tenant that is alone may have all of them. While others wait, a tenant gets no further slot beyond its share:
 // a quarter of the pool, or one slot of a pool with fewer than four. Of the tenants that wait, the one with the fewest slots is next, then the one
-// whose last turn was the longest ago. The requests of a tenant are served in their order. All methods are safe for concurrent use.
+// whose last turn was the longest ago, then the one that came first. The requests of a tenant are served in their order. All methods are safe for concurrent use.
 type Pool struct {
 	size, share int
 
 	mu      sync.Mutex
 	used    int
 	tenants map[string]*poolTenant // those with a slot or a waiting request
-	turn    uint64                 // counts the slots that were given
-	turns   *lru.Cache             // the last turn of a tenant
+	// events counts the requests and the slots that were given. turns has the last slot of a tenant.
+	events uint64
+	turns  *lru.Cache
 }
 
 // poolTenant has the slots of a tenant and the requests that wait for one, the oldest first.
@@ -42,6 +48,7 @@ type poolTenant struct {
 // poolSlot is a slot, or a request that waits for one.
 type poolSlot struct {
 	tenant  *poolTenant
+	arrival uint64
 	granted chan struct{} // closed with the grant
 	// reclaim ends the work in the slot, which is then repeated; nil if it cannot be interrupted, or was already.
 	reclaim func()
@@ -53,13 +60,13 @@ func NewPool(slots int) *Pool {
 	return &Pool{size: slots, share: max(1, slots/4), tenants: map[string]*poolTenant{}, turns: lru.New(maxRemembered)}
 }
 
-// Acquire waits for a slot. The caller must call release, once or several times. The error is the context's.
+// Acquire waits for a slot until the context ends, and returns ErrBusy then. The caller must call release, once or several times.
 func (p *Pool) Acquire(ctx context.Context, tenant string) (release func(), err error) {
 	return p.acquire(ctx, tenant, nil)
 }
 
 // Do runs work in a slot. If another tenant needs a slot that this tenant has beyond its share, the context of the work ends, and the work is done
-// again in a later slot. So the work must change nothing before it succeeds. The error is that of the work, or the context's.
+// again in a later slot. So the work must change nothing before it succeeds. The error is that of the work, or ErrBusy if none was done.
 func (p *Pool) Do(ctx context.Context, tenant string, work func(context.Context) error) error {
 	for {
 		reclaimed, err := p.try(ctx, tenant, work)
@@ -68,6 +75,16 @@ func (p *Pool) Do(ctx context.Context, tenant string, work func(context.Context)
 		}
 	}
 }
+
+// Used returns the number of slots that are taken.
+func (p *Pool) Used() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
+
+// IsFull reports whether all slots are taken.
+func (p *Pool) IsFull() bool { return p.Used() == p.size }
 
 func (p *Pool) try(ctx context.Context, tenant string, work func(context.Context) error) (reclaimed bool, err error) {
 	inSlot, cancel := context.WithCancelCause(ctx)
@@ -83,7 +100,7 @@ func (p *Pool) try(ctx context.Context, tenant string, work func(context.Context
 
 func (p *Pool) acquire(ctx context.Context, name string, reclaim func()) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	slot := &poolSlot{granted: make(chan struct{}), reclaim: reclaim}
 	p.enqueue(name, slot)
@@ -91,7 +108,7 @@ func (p *Pool) acquire(ctx context.Context, name string, reclaim func()) (releas
 	case <-slot.granted:
 	case <-ctx.Done():
 		p.remove(slot)
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
 	}
 	return func() { p.remove(slot) }, nil
 }
@@ -104,7 +121,8 @@ func (p *Pool) enqueue(name string, slot *poolSlot) {
 		tenant = &poolTenant{name: name}
 		p.tenants[name] = tenant
 	}
-	slot.tenant = tenant
+	p.events++
+	slot.tenant, slot.arrival = tenant, p.events
 	tenant.waiting = append(tenant.waiting, slot)
 	p.grant()
 	if slot.isWaiting() {
@@ -146,30 +164,38 @@ func (p *Pool) grant() {
 		slot := next.waiting[0]
 		next.waiting, next.held = next.waiting[1:], append(next.held, slot)
 		p.used++
-		p.turn++
-		p.turns.Add(next.name, p.turn)
+		p.events++
+		p.turns.Add(next.name, p.events)
 		close(slot.granted)
 	}
 }
 
 // next returns the tenant that gets the next slot; nil if none may have one. The caller holds the lock.
 func (p *Pool) next() (next *poolTenant) {
-	waiting, since := 0, uint64(0)
+	waiting := 0
 	for _, tenant := range p.tenants {
 		if len(tenant.waiting) == 0 {
 			continue
 		}
-		waiting++
-		last, _ := p.turns.Get(tenant.name)
-		turn, _ := last.(uint64)
-		if next == nil || len(tenant.held) < len(next.held) || len(tenant.held) == len(next.held) && turn < since {
-			next, since = tenant, turn
+		if waiting++; next == nil || p.compare(tenant, next) < 0 {
+			next = tenant
 		}
 	}
 	if waiting > 1 && len(next.held) >= p.share {
 		return nil
 	}
 	return next
+}
+
+// compare orders tenants by their slots, then by their last turn, then by their arrival. The caller holds the lock.
+func (p *Pool) compare(a, b *poolTenant) int {
+	return cmp.Or(cmp.Compare(len(a.held), len(b.held)), cmp.Compare(p.lastTurn(a), p.lastTurn(b)), cmp.Compare(a.waiting[0].arrival, b.waiting[0].arrival))
+}
+
+func (p *Pool) lastTurn(t *poolTenant) uint64 {
+	last, _ := p.turns.Get(t.name)
+	turn, _ := last.(uint64)
+	return turn
 }
 
 // reclaimFor ends work of the tenant with the most slots, if it has more than its share while a tenant with less waits, and again until that gets

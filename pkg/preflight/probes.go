@@ -6,10 +6,15 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
-// probeTimeout bounds how long a probe may take to send its request.
-const probeTimeout = 10 * time.Second
+const (
+	// probeTimeout bounds how long a probe may take to send its request, and maxProbes how many do at once.
+	probeTimeout = 10 * time.Second
+	maxProbes    = 64
+)
 
 // ServeNotReady answers the kubelet's probes until stop is called: the process is alive, and not ready for the given reason. An address that
 // disables the manager's probes disables these as well.
@@ -27,6 +32,7 @@ func ServeNotReady(ctx context.Context, address, reason string) (stop func(), er
 		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: probeTimeout}
+	listener = (&limits.Connections{Max: maxProbes}).Limit(server, listener)
 	go func() { _ = server.Serve(listener) }() // returns an error once the server is closed
 	return func() {
 		_ = server.Close()

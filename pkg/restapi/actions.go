@@ -51,7 +51,7 @@ func (a operations) actionsPage(ctx context.Context, seen sight, after store.Act
 	if asked.Exceptions, _, err = a.exceptions().InForceIn(ctx, seen.scannedNamespaces()); err != nil {
 		return page, fmt.Errorf("reading exceptions: %w", err)
 	}
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		page, err = a.Store.ActionsPage(ctx, asked, after, limit)
 		return err
 	})

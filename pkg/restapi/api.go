@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,7 +22,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
-	"github.com/scanner-operator/scanner-operator/pkg/listener"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
@@ -90,8 +90,7 @@ type API struct {
 	Statements active.Statements
 	// ImageScans deletes ImageScans, so that their images are scanned again.
 	ImageScans client.Writer
-	// TokenReviews creates TokenReviews. Anybody who reaches the API can cause one. Its rate limit should therefore be separate from that
-	// of the operator's own work and that of AccessReviews: made-up tokens then keep out only callers whose token is not cached.
+	// TokenReviews creates TokenReviews. Anybody who reaches the API can cause one, so its client has a rate limit of its own (kubeauth.ClientConfig).
 	TokenReviews client.Client
 	// AccessReviews creates SubjectAccessReviews for callers whose token the API server has accepted.
 	AccessReviews client.Client
@@ -117,34 +116,40 @@ type API struct {
 	Log          logr.Logger
 	Metrics      prometheus.Registerer
 
-	authenticator authenticator
-	sessions      sessions
-	codes         *sessionCodes
-	crossOrigin   *http.CrossOriginProtection
-	users         userSlots
-	authorizer    authorizer
-	metrics       *metrics
-	rules         rules
+	tokens      *kubeauth.Tokens[authenticationv1.UserInfo]
+	sessions    sessions
+	codes       *sessionCodes
+	crossOrigin *http.CrossOriginProtection
+	users       limits.Quota
+	authorizer  authorizer
+	metrics     *metrics
+	rules       rules
 	// queries bounds concurrent queries to the store. documents bounds documents that are being made, each of which needs much memory.
-	queries, documents semaphore
+	queries, documents *limits.Pool
 	// downloads bounds responses that last as long as their reader takes: SBOMs and documents. exports bounds lists, each of which also keeps a
 	// connection to the store and its snapshot.
 	downloads, exports *downloadSlots
 	// writes bounds requests that write. saving bounds the reports and manifests among them that are in memory.
 	writes *writeSlots
-	saving semaphore
-	// eventReviews bounds the access reviews for streams of events.
-	eventReviews semaphore
+	saving *limits.Pool
 }
 
 // Bounds of concurrency. The store has few readers, and the controllers need them too.
 const (
-	maxQueries   = 2
+	maxQueries   = 4
 	maxDocuments = 1 // each may need a fifth of the process's memory
 	maxDownloads = 4
-	maxExports   = 1
+	maxExports   = 2
 	// maxCodeLookups bounds requests without a token: a made-up code must not keep the store busy.
 	maxCodeLookups = 2
+)
+
+const (
+	// maxRequestsPerUser is the maximum number of concurrent requests of one user. A page of the web UI sends at most four.
+	maxRequestsPerUser   = 32
+	maxRequestsPerTenant = 4 * maxRequestsPerUser
+	// tokenTTL is how long a revoked token is accepted at most.
+	tokenTTL = 30 * time.Second
 )
 
 // Maximum durations of a request, including the sending of the response.
@@ -170,20 +175,14 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	if a.metrics, err = newMetrics(a.Metrics, a.Events.Open); err != nil {
 		return nil, err
 	}
-	a.authenticator = authenticator{
-		reviews: a.TokenReviews, accepted: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock),
-		refused: cache.NewLRUExpireCacheWithClock(maxRefused, a.Clock), reviewSlots: make(semaphore, maxReviews),
-	}
-	a.authorizer = authorizer{
-		reviews: a.AccessReviews, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), reviewSlots: make(semaphore, maxReviews),
-	}
+	a.tokens = kubeauth.NewUsers(kubeauth.TokensBy(a.TokenReviews), tokenTTL, a.Clock)
+	a.authorizer = authorizer{kubeauth.NewPermissions(kubeauth.AccessBy(a.AccessReviews), a.Clock)}
 	a.sessions = sessions{keys: a.SessionKeys, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
-	a.codes = &sessionCodes{store: a.Store, clock: a.Clock, lookups: make(semaphore, maxCodeLookups)}
+	a.codes = &sessionCodes{store: a.Store, clock: a.Clock, lookups: limits.NewPool(maxCodeLookups)}
 	a.crossOrigin = http.NewCrossOriginProtection()
-	a.queries, a.documents = make(semaphore, maxQueries), make(semaphore, maxDocuments)
+	a.queries, a.documents = limits.NewPool(maxQueries), limits.NewPool(maxDocuments)
 	a.downloads, a.exports = newDownloadSlots(maxDownloads, fairShareTime), newDownloadSlots(maxExports, exportShareTime)
-	a.writes, a.saving = newWriteSlots(a.Clock), make(semaphore, maxSaving)
-	a.eventReviews = make(semaphore, maxEventReviews)
+	a.writes, a.saving = newWriteSlots(a.Clock), limits.NewPool(maxSaving)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc: a.writeBodyError, ResponseErrorHandlerFunc: a.writeError,
@@ -203,6 +202,8 @@ type caller struct {
 	// token is what the caller sent, and cookie whether it came in a session's cookie. A token must never be logged.
 	token  string
 	cookie bool
+	// address is where the request comes from.
+	address string
 	// queryHash identifies what is requested, whichever page of it (see queryHashOf).
 	queryHash string
 }
@@ -266,14 +267,14 @@ func (a *API) admit(next *http.ServeMux) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		c := &caller{}
+		c := &caller{address: limits.AddressOf(r)}
 		r = r.WithContext(context.WithValue(ctx, callerKey{}, c))
 		if !signs(r) {
 			if err := a.authenticate(r, c); err != nil {
 				a.writeError(recorder, r, err)
 				return
 			}
-			release, err := a.users.acquire(c.user)
+			release, err := a.takeRequest(c.user.Username)
 			if err != nil {
 				a.writeError(recorder, r, err)
 				return
@@ -283,7 +284,7 @@ func (a *API) admit(next *http.ServeMux) http.Handler {
 			} else {
 				defer release()
 			}
-			listener.Authenticated(ctx, w, tenantOf(c.user.Username))
+			limits.Authenticated(ctx, w, kubeauth.TenantOf(c.user.Username))
 		}
 		next.ServeHTTP(recorder, r)
 	})
@@ -313,8 +314,7 @@ func signs(r *http.Request) bool {
 	return r.URL.Path == PathSession && (r.Method == http.MethodPost || r.Method == http.MethodDelete)
 }
 
-// authenticate finds out the user of a request by its token: that in the header, or that in the cookies of a session. It waits for the API
-// server for at most requestTimeout.
+// authenticate finds out the user of a request by its token: that in the header, or that in the cookies of a session.
 func (a *API) authenticate(r *http.Request, c *caller) (err error) {
 	if len(r.Header.Values("Authorization")) == 0 {
 		if c.token, c.cookie, err = a.sessions.token(r); err != nil {
@@ -322,14 +322,36 @@ func (a *API) authenticate(r *http.Request, c *caller) (err error) {
 		}
 	}
 	if !c.cookie {
-		if c.token, err = bearerToken(r); err != nil {
-			return err
+		var found bool
+		if c.token, found = kubeauth.BearerToken(r); !found {
+			return newProblem(restv1.ReasonUnauthorized, "a token is needed: send one header, Authorization: Bearer <token> (kubectl create token gives one)")
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	c.user, err = a.authenticator.identify(ctx, c.token)
+	c.user, err = a.identify(r.Context(), c)
 	return err
+}
+
+// identify returns the user of a caller's token. The token's audiences must be those of the API server, as with "kubectl create token".
+func (a *API) identify(ctx context.Context, c *caller) (authenticationv1.UserInfo, error) {
+	user, err := a.tokens.Identify(ctx, c.address, c.token)
+	if errors.Is(err, kubeauth.ErrRefused) {
+		err = newProblem(restv1.ReasonUnauthorized,
+			"the API server does not accept the token: it has expired, or is not for this cluster; get another one (kubectl create token)")
+	}
+	return user, err
+}
+
+// takeRequest counts a request of a user, over however many connections it comes. The caller must call release.
+func (a *API) takeRequest(user string) (release func(), err error) {
+	tenant := kubeauth.TenantOf(user)
+	release, exceeded := a.users.Take(limits.Bound{Owner: "user " + user, Max: maxRequestsPerUser}, limits.Bound{Owner: tenant, Max: maxRequestsPerTenant})
+	switch exceeded {
+	case 0:
+		return nil, unavailable("your user has too many requests at once; retry later")
+	case 1:
+		return nil, unavailable(tenant + " have too many requests at once; retry later")
+	}
+	return release, nil
 }
 
 // router checks the parameters of each route before the generated code reads them.
@@ -427,6 +449,8 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		// The caller is gone, or the operator is shutting down.
 		unavailable("the operator is shutting down; retry later").write(w)
 		return
+	case errors.Is(err, limits.ErrBusy):
+		refused = unavailable("there are too many requests at once; retry later")
 	case errors.Is(err, context.DeadlineExceeded): // the request's own deadline, which the store and the API server observe
 		refused = unavailable("it took too long; request less, or retry later")
 	default:
@@ -468,14 +492,21 @@ func (r *statusRecorder) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// query runs a query to the store once a slot is free. An export has a slot and a connection already: it must not wait for those who wait for it.
-func (a *API) query(ctx context.Context, work func() error) error {
+// query runs a query to the store in a slot. It may run the query again, since a tenant's queries beyond its share end when others wait. An export has a
+// slot and a connection already: it must not wait for those who wait for it.
+func (a *API) query(ctx context.Context, work func(context.Context) error) error {
 	if isExport(ctx) {
-		return work()
+		return work(ctx)
 	}
-	if err := a.queries.acquire(ctx); err != nil {
-		return err
-	}
-	defer a.queries.release()
-	return work()
+	return a.queries.Do(ctx, tenantOf(ctx), work)
+}
+
+// tenantOf returns for whom the work of a request counts.
+func tenantOf(ctx context.Context) string { return kubeauth.TenantOf(callerOf(ctx).user.Username) }
+
+// acquireBriefly waits for at most slotWait, since its caller occupies other slots meanwhile.
+func acquireBriefly(ctx context.Context, from *limits.Pool, tenant string) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
+	defer cancel()
+	return from.Acquire(ctx, tenant)
 }

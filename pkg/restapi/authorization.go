@@ -2,26 +2,19 @@ package restapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
-	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
 )
 
-// Bounds of the access reviews and of their cache. Revoked RBAC permissions are lost after at most decisionTTL.
+// Bounds of the access reviews for one request.
 const (
-	maxDecisions = 16384
-	decisionTTL  = 10 * time.Second
 	// maxNamespaces is the number of namespaces that are reviewed one by one for one request.
 	maxNamespaces = 1000
 	// maxConcurrentReviews is the number of concurrent reviews for one request, which leaves slots for other requests.
@@ -50,12 +43,8 @@ const (
 	verbDelete = "delete"
 )
 
-// authorizer finds out by SubjectAccessReviews what a caller may do, and caches the results for a short time.
-type authorizer struct {
-	reviews     client.Client
-	decisions   *cache.LRUExpireCache // bool by the hash of user and attributes
-	reviewSlots semaphore
-}
+// authorizer decides what a caller may do.
+type authorizer struct{ *kubeauth.Permissions }
 
 // requireAccess returns a refusal unless the user has the permission. The refusal is the same whether or not the object exists.
 func (a *authorizer) requireAccess(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) error {
@@ -80,43 +69,11 @@ func (a *authorizer) requireAccess(ctx context.Context, user authenticationv1.Us
 		user.Username, verb, resource, v1alpha1.GroupVersion.Group, namespace, role)
 }
 
-// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
-
 // isAllowed reports whether the user may use a verb on the resources of a namespace ("" for all), or on the object with a name.
 func (a *authorizer) isAllowed(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) (bool, error) {
-	return a.review(ctx, user, authorizationv1.ResourceAttributes{
+	return a.MayUse(ctx, user, authorizationv1.ResourceAttributes{
 		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: namespace, Name: name, Verb: verb,
 	})
-}
-
-// review reports whether the user has a permission, of whichever API group.
-func (a *authorizer) review(ctx context.Context, user authenticationv1.UserInfo, attributes authorizationv1.ResourceAttributes) (bool, error) {
-	spec := authorizationv1.SubjectAccessReviewSpec{User: user.Username, Groups: user.Groups, UID: user.UID, ResourceAttributes: &attributes}
-	for key, values := range user.Extra {
-		if spec.Extra == nil {
-			spec.Extra = map[string]authorizationv1.ExtraValue{}
-		}
-		spec.Extra[key] = authorizationv1.ExtraValue(values)
-	}
-	// The keys of a map are marshalled in order, so that equal reviews have the same hash.
-	key, err := json.Marshal(spec)
-	if err != nil {
-		return false, err
-	}
-	hash := sha256.Sum256(key)
-	if allowed, found := a.decisions.Get(hash); found {
-		return allowed.(bool), nil
-	}
-	if err := a.reviewSlots.acquire(ctx); err != nil {
-		return false, err
-	}
-	defer a.reviewSlots.release()
-	review := &authorizationv1.SubjectAccessReview{Spec: spec}
-	if err := a.reviews.Create(ctx, review); err != nil {
-		return false, fmt.Errorf("reviewing access: %w", err)
-	}
-	a.decisions.Add(hash, review.Status.Allowed, decisionTTL)
-	return review.Status.Allowed, nil
 }
 
 // visibility holds the namespaces in which a caller may see a resource.

@@ -34,7 +34,7 @@ func (a operations) ListChanges(ctx context.Context, r restv1.ListChangesRequest
 		return nil, fmt.Errorf("reading the exceptions of namespace %s: %w", r.Namespace, err)
 	}
 	var found store.NamespaceChanges
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		found, err = a.Store.NamespaceChanges(ctx, asked, maxChanges)
 		return err
 	})

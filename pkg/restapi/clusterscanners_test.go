@@ -159,7 +159,7 @@ func TestWorkloadsOfClusterScanner(t *testing.T) {
 		"one that is not there": {everywhere, ptr.To("nowhere"), "", 0, restv1.NotCovered{}},
 	} {
 		api.allowed = tt.allowed
-		w.api.authorizer.decisions.RemoveAll(func(any) bool { return true })
+		w.clock.Step(2 * decisionTTL)
 		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", &restv1.ListWorkloadsParams{Namespace: tt.namespace})
 		w.must(err)
 		if answer.JSON200 == nil {

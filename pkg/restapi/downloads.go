@@ -97,10 +97,11 @@ func (a operations) renderDocument(
 			slot.release()
 		}
 	}()
-	if err := a.documents.acquireBriefly(ctx); err != nil {
+	finished, err := acquireBriefly(ctx, a.documents, tenantOf(ctx))
+	if err != nil {
 		return nil, err
 	}
-	defer a.documents.release()
+	defer finished()
 	// The report may have been replaced while the request waited.
 	found, excepting, err := a.locateReport(ctx, namespace, name, outdated)
 	if err != nil {
@@ -210,7 +211,7 @@ func (a operations) readFindings(
 	encoder.SetEscapeHTML(false)
 	for place := (&store.FindingCursor{}); place != nil; {
 		var page store.FindingPage
-		err := a.query(ctx, func() (err error) {
+		err := a.query(ctx, func(ctx context.Context) (err error) {
 			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{Exceptions: excepting}, *place, documentPage)
 			return err
 		})

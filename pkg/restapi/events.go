@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 )
 
@@ -17,9 +18,6 @@ const PathEvents = "/api/v1/events"
 
 // operationEvents is the operation at PathEvents.
 const operationEvents = "watchEvents"
-
-// maxEventReviews is the number of concurrent access reviews for streams, which leaves slots for requests that somebody waits for.
-const maxEventReviews = 4
 
 // busyRetry is when a client without a stream should ask again. It loads again in intervals meanwhile.
 const busyRetry = time.Minute
@@ -46,7 +44,7 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request, params restv1.
 			return err
 		}
 	}
-	release, err := a.Events.Acquire(tenantOf(c.user.Username), c.user.Username)
+	release, err := a.Events.Acquire(kubeauth.TenantOf(c.user.Username), c.user.Username)
 	switch {
 	case errors.Is(err, events.ErrTooManyOfUser), errors.Is(err, events.ErrTooManyOfTenant):
 		return tooManyRequests(busyRetry, err.Error())
@@ -60,11 +58,8 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request, params restv1.
 		Namespace: namespace, Since: ptr.Deref(params.LastEventID, ptr.Deref(params.Since, "")), Ends: expirationOf(c.token),
 		Allowed: func(ctx context.Context, change events.Change) (bool, error) { return a.mayKnow(ctx, c, change) },
 		Check: func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-			defer cancel()
-			_, err := a.authenticator.identify(ctx, c.token)
-			var refused *problem
-			if errors.As(err, &refused) && refused.Reason == restv1.ReasonUnauthorized {
+			_, err := a.tokens.Identify(ctx, c.address, c.token)
+			if errors.Is(err, kubeauth.ErrRefused) {
 				return events.ErrUnauthorized
 			}
 			return err
@@ -91,10 +86,6 @@ func (a *API) mayKnow(ctx context.Context, c *caller, change events.Change) (all
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := a.eventReviews.acquire(ctx); err != nil {
-		return false, err
-	}
-	defer a.eventReviews.release()
 	resources := []string{resourceImageScans}
 	if change.Kind == restv1.HintScanner {
 		resources = append(resources, resourceScanners)

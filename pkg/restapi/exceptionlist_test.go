@@ -97,7 +97,7 @@ func TestListExceptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.allowed = tt.allowed
-			w.api.authorizer.decisions.RemoveAll(func(any) bool { return true })
+			w.clock.Step(2 * decisionTTL)
 			if got := strings.Join(w.exceptionLines(tt.namespace, tt.state), ", "); got != tt.want {
 				t.Errorf("exceptions: %s\nwant %s", got, tt.want)
 			}
@@ -105,7 +105,7 @@ func TestListExceptions(t *testing.T) {
 	}
 	t.Run("a caller who may list none", func(t *testing.T) {
 		api.allowed = func(authorizationv1.SubjectAccessReviewSpec) bool { return false }
-		w.api.authorizer.decisions.RemoveAll(func(any) bool { return true })
+		w.clock.Step(2 * decisionTTL)
 		if response, body := w.get("/api/v1/exceptions", anyone); response.StatusCode != http.StatusForbidden {
 			t.Errorf("%d %s, want 403", response.StatusCode, body)
 		}

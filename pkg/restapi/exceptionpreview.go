@@ -30,7 +30,7 @@ func (a operations) PreviewException(ctx context.Context, r restv1.PreviewExcept
 		return nil, fmt.Errorf("reading exceptions: %w", err)
 	}
 	var preview store.SuppressionPreview
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		preview, err = a.Store.PreviewSuppression(ctx, asked, maxPreviewed)
 		return err
 	})

@@ -305,7 +305,8 @@ func TestExportsWaitForNoQueries(t *testing.T) {
 	w, _ := newFakeHarness(t)
 	w.createTwoTeams()
 	for range maxQueries {
-		w.must(w.api.queries.acquire(t.Context()))
+		_, err := w.api.queries.Acquire(t.Context(), "anyone")
+		w.must(err)
 	}
 	if _, rows := w.csvOf("/api/v1/vulnerabilities.csv"); len(rows) != 4 {
 		t.Errorf("the list is %q, want three vulnerabilities", rows)

@@ -71,7 +71,7 @@ func (a operations) findingsPage(
 	if filter.Exceptions, err = a.imageExceptions(ctx, found); err != nil {
 		return page, err
 	}
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		page, err = a.Store.FindingsPage(ctx, found.Subject, filter, from, limit)
 		return err
 	})

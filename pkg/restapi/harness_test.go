@@ -37,6 +37,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
@@ -167,6 +168,9 @@ func (i *fakeReviewer) create(ctx context.Context, c client.WithWatch, o client.
 	}
 	return c.Create(ctx, o, opts...)
 }
+
+// decisionTTL is how long the earlier permissions are remembered.
+const decisionTTL = kubeauth.DecisionTTL
 
 // anyone is a token whose user may do everything.
 const anyone = "token-of-anyone"

@@ -25,7 +25,7 @@ func (a operations) GetHistory(ctx context.Context, r restv1.GetHistoryRequestOb
 // historyOf returns what the namespaces that a caller sees had on each of the last days.
 func (a operations) historyOf(ctx context.Context, seen sight, days int) ([]restv1.DayOfHistory, error) {
 	answer := []restv1.DayOfHistory{}
-	err := a.query(ctx, func() error {
+	err := a.query(ctx, func(ctx context.Context) error {
 		found, err := a.Store.History(ctx, seen.inStore(), days)
 		for _, d := range found {
 			answer = append(answer, restv1.DayOfHistory{

@@ -60,7 +60,7 @@ func (a operations) messagesOf(ctx context.Context, scanner v1alpha1.GenericScan
 		return list, resultsReplaced()
 	}
 	var messages []store.Message
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		// One more message shows whether there is a next page.
 		messages, err = a.Store.Messages(ctx, string(scanner.GetUID()), ptr.Deref(params.Receiver, ""), place.Before, limit+1)
 		return err

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // namespacePosition is a position in a list of namespaces: the last namespace before it. The zero value is the beginning.
@@ -118,15 +119,16 @@ func (a operations) namespacesWithFindings(ctx context.Context, seen sight) (map
 		if err != nil {
 			return nil, fmt.Errorf("reading exceptions: %w", err)
 		}
-		err = a.query(ctx, func() error {
-			_, byNamespace, err := a.Store.NamespaceTotals(ctx, string(scanner.UID), exceptions)
-			for _, name := range scanner.covered {
-				add(name, restv1.ScannerReference{Kind: restv1.KindClusterScanner, Name: scanner.Name}, totalsOf(byNamespace[name]))
-			}
+		var byNamespace map[string]store.Totals
+		err = a.query(ctx, func(ctx context.Context) (err error) {
+			_, byNamespace, err = a.Store.NamespaceTotals(ctx, string(scanner.UID), exceptions)
 			return err
 		})
 		if err != nil {
 			return nil, err
+		}
+		for _, name := range scanner.covered {
+			add(name, restv1.ScannerReference{Kind: restv1.KindClusterScanner, Name: scanner.Name}, totalsOf(byNamespace[name]))
 		}
 	}
 	return all, nil
@@ -138,7 +140,7 @@ func (a operations) unscannedNamespaces(ctx context.Context, seen sight) ([]stri
 	if !seen.all || !a.Inventory.Watches(metav1.NamespaceAll) {
 		return nil, nil
 	}
-	allowed, err := a.authorizer.review(ctx, callerOf(ctx).user, authorizationv1.ResourceAttributes{Version: "v1", Resource: "namespaces", Verb: verbList})
+	allowed, err := a.authorizer.MayUse(ctx, callerOf(ctx).user, authorizationv1.ResourceAttributes{Version: "v1", Resource: "namespaces", Verb: verbList})
 	if err != nil || !allowed {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (a operations) GetOperator(ctx context.Context, _ restv1.GetOperatorRequest
 			user.Username, v1alpha1.GroupVersion.Group)
 	}
 	var status store.Status
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		status, err = a.Store.Status(ctx)
 		return err
 	})

@@ -93,14 +93,15 @@ func (a operations) countFindings(ctx context.Context, seen sight) (sum restv1.F
 		if err != nil {
 			return sum, fmt.Errorf("reading exceptions: %w", err)
 		}
-		err = a.query(ctx, func() error {
-			totals, err := a.Store.TotalsIn(ctx, string(scanner.UID), visible, exceptions)
-			addCounts(&sum, totalsOf(totals))
+		var totals store.Totals
+		err = a.query(ctx, func(ctx context.Context) (err error) {
+			totals, err = a.Store.TotalsIn(ctx, string(scanner.UID), visible, exceptions)
 			return err
 		})
 		if err != nil {
 			return sum, err
 		}
+		addCounts(&sum, totalsOf(totals))
 	}
 	return sum, nil
 }

@@ -40,7 +40,7 @@ func (a operations) ListExternalReports(ctx context.Context, r restv1.ListExtern
 		return nil, err
 	}
 	var reports []store.ExternalState
-	err := a.query(ctx, func() (err error) {
+	err := a.query(ctx, func(ctx context.Context) (err error) {
 		reports, err = a.Store.ExternalReports(ctx, r.Namespace, r.Digest)
 		return err
 	})
@@ -67,7 +67,7 @@ func (a operations) shownReport(ctx context.Context, found result, source string
 		return store.Subject{}, newProblem(restv1.ReasonNotFound, "the %s %s ignores the reports of %s (spec.externalReports)", found.scan.Spec.ScannerRef.Kind, found.scan.Spec.ScannerRef.Name, source)
 	}
 	for _, k.Platform = range []string{found.key.Platform.String(), ""} {
-		err := a.query(ctx, func() error {
+		err := a.query(ctx, func(ctx context.Context) error {
 			_, err := a.Store.ExternalReport(ctx, k)
 			return err
 		})
@@ -114,7 +114,7 @@ func (a operations) GetExternalReport(ctx context.Context, r restv1.GetExternalR
 
 // locateExternal returns the ETag of a report in the form in which it is sent.
 func (a operations) locateExternal(ctx context.Context, k store.ExternalKey, compressed bool) (tag string, err error) {
-	err = a.query(ctx, func() error {
+	err = a.query(ctx, func(ctx context.Context) error {
 		e, err := a.Store.ExternalReport(ctx, k)
 		tag = a.externalETag(e)
 		return err

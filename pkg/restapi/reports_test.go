@@ -403,7 +403,7 @@ func TestReportRate(t *testing.T) {
 	if _, err := io.WriteString(sender, reportText(0)[:50]); err != nil { // a first part is read
 		t.Fatal(err)
 	}
-	for !w.api.writes.isBusy("anyone") {
+	for w.api.writes.busy.Used("anyone") == 0 {
 		time.Sleep(time.Millisecond) // the body is sent to a buffer before the request is handled
 	}
 	refused := w.put(path, anyone, reportText(0))
@@ -427,13 +427,6 @@ func TestReportRate(t *testing.T) {
 	w.requireProblem(w.put(path, anyone, reportText(0)), http.StatusTooManyRequests, restv1.ReasonTooManyRequests, "")
 	w.clock.Step(time.Second)
 	w.requireStatus(w.put(path, anyone, reportText(0)), http.StatusNoContent)
-}
-
-// isBusy reports whether a tenant is writing.
-func (s *writeSlots) isBusy(tenant string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.busy[tenant]
 }
 
 // TestReportBudget: a report that does not fit into the namespace's room in the store is refused as a whole.

@@ -86,10 +86,11 @@ func (a *API) putReport(
 		return store.SavedExternal{ExternalState: ptr.Deref(before, store.ExternalState{}), Unchanged: true}, nil, err
 	}
 	// The findings are in memory from here on.
-	if err := a.saving.acquire(ctx); err != nil {
+	leave, err := a.saving.Acquire(ctx, tenantOf(ctx))
+	if err != nil {
 		return saved, nil, err
 	}
-	defer a.saving.release()
+	defer leave()
 	if document, err = cyclonedx.Decode(body.text(), a.Clock.Now()); err != nil {
 		return saved, nil, refuseDocument(err)
 	}
@@ -129,7 +130,7 @@ func (a *API) checkPlatform(ctx context.Context, k store.ExternalKey) error {
 	if k.Platform != "" {
 		return nil
 	}
-	return a.query(ctx, func() error {
+	return a.query(ctx, func(ctx context.Context) error {
 		platforms, err := a.Store.Platforms(ctx, k.Namespace, k.Digest)
 		if err == nil && len(platforms) > 1 {
 			p := newProblem(restv1.ReasonPlatformRequired, "the image runs on %s: say by the parameter platform which of them the report is about", strings.Join(platforms, ", "))
@@ -142,7 +143,7 @@ func (a *API) checkPlatform(ctx context.Context, k store.ExternalKey) error {
 
 // sameText returns the report that a source has saved if its document has this checksum.
 func (a *API) sameText(ctx context.Context, k store.ExternalKey, sum string, check func(*store.ExternalState) error) (same *store.ExternalState, err error) {
-	err = a.query(ctx, func() error {
+	err = a.query(ctx, func(ctx context.Context) error {
 		e, err := a.Store.ExternalReport(ctx, k)
 		if errors.Is(err, store.ErrNotFound) || err == nil && e.TextSum != sum {
 			return nil

@@ -52,7 +52,7 @@ func (a operations) locateScan(ctx context.Context, scan *v1alpha1.ImageScan) (r
 		return result{}, found.notScanned("its platform cannot be read")
 	}
 	found.key = image.Key{Digest: found.scan.Spec.Digest, Platform: platform}
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		found.Location, err = a.Store.Locate(ctx, string(scanner.GetUID()), namespace, found.key)
 		return err
 	})

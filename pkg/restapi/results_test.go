@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -676,20 +677,27 @@ func TestReportTooLarge(t *testing.T) {
 	}
 }
 
-// TestQuerySlots: a query waits while all slots are taken, and is refused when its context ends.
+// TestQuerySlots: a query waits while all slots are taken. The request is refused when it ends before, and may be sent again.
 func TestQuerySlots(t *testing.T) {
 	w, _ := newFakeHarness(t)
 	w.createScanned(w.createScanner("shop", "main"), "web")
-	for range maxQueries {
-		w.must(w.api.queries.acquire(t.Context()))
+	var releases []func()
+	for i := range maxQueries {
+		release, err := w.api.queries.Acquire(t.Context(), fmt.Sprint("other-", i))
+		w.must(err)
+		releases = append(releases, release)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := w.api.query(ctx, func() error { return fmt.Errorf("it was called all the same") }); err == nil || !strings.Contains(err.Error(), "retry later") {
-		t.Errorf("while others are served: %v", err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	ctx = context.WithValue(ctx, callerKey{}, &caller{})
+	err := w.api.query(ctx, func(context.Context) error { return fmt.Errorf("it was called all the same") })
+	answer := httptest.NewRecorder()
+	w.api.writeError(answer, httptest.NewRequest(http.MethodGet, "/", nil), err)
+	if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" {
+		t.Errorf("while others are served: %v, %d, want 503 with Retry-After", err, answer.Code)
 	}
-	for range maxQueries {
-		w.api.queries.release()
+	for _, release := range releases {
+		release()
 	}
-	w.must(w.api.query(t.Context(), func() error { return nil }))
+	w.must(w.api.query(context.WithValue(t.Context(), callerKey{}, &caller{}), func(context.Context) error { return nil }))
 }

@@ -145,7 +145,7 @@ func (a operations) runBy(ctx context.Context, seen sight, workload *string) (ru
 		kind, name = "", *workload
 	}
 	run := sets.New[scannedImage]()
-	err = a.query(ctx, func() error {
+	err = a.query(ctx, func(ctx context.Context) error {
 		images, err := a.Store.ImagesRunBy(ctx, seen.inStore(), kind, name)
 		for _, i := range images {
 			run.Insert(scannedImage{i.Namespace, i.Scanner, i.Key.Digest, i.Key.Platform.String()})
@@ -254,7 +254,7 @@ func announcedReports(found *result) map[string]store.Subject {
 // page returns findings of a report. If what comes before the position has changed, it begins with the first finding. A report that does not exist
 // has none.
 func (r *runningReader) page(ctx context.Context, of store.Subject, filter store.FindingFilter, from store.FindingCursor) (page store.FindingPage, err error) {
-	err = r.query(ctx, func() (err error) {
+	err = r.query(ctx, func(ctx context.Context) (err error) {
 		page, err = r.Store.FindingsPage(ctx, of, filter, from, r.limit-len(r.items))
 		if errors.Is(err, store.ErrChanged) {
 			page, err = r.Store.FindingsPage(ctx, of, filter, store.FindingCursor{}, r.limit-len(r.items))

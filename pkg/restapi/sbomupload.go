@@ -83,10 +83,11 @@ func (a *API) putUpload(w http.ResponseWriter, r *http.Request, u store.Uploaded
 		return saved, err
 	}
 	defer body.close()
-	if err := a.saving.acquire(ctx); err != nil { // the manifests are in memory
+	leave, err := a.saving.Acquire(ctx, tenantOf(ctx)) // the manifests are in memory
+	if err != nil {
 		return saved, err
 	}
-	defer a.saving.release()
+	defer leave()
 	upload, err := readUpload(multipart.NewReader(body.text(), parameters["boundary"]))
 	if err != nil {
 		return saved, err

@@ -28,6 +28,7 @@ const (
 	// maxExpiration is the end of the year 9999, in Unix seconds: no later time can be encoded (RFC 3339, section 1).
 	maxExpiration = 253402300799
 	// maxSignInBytes bounds the body that signs in: a token in JSON.
+	maxTokenBytes  = 16 << 10
 	maxSignInBytes = maxTokenBytes + 1024
 	// cookieBytes is how much of a sealed token one cookie holds. Browsers limit a cookie, with its name and attributes, to 4,096 bytes (RFC 6265,
 	// section 6.1).
@@ -233,12 +234,11 @@ func (a operations) CreateSession(ctx context.Context, r restv1.CreateSessionReq
 	if err != nil {
 		return nil, err
 	}
-	user, err := a.authenticator.identify(ctx, token)
-	if err != nil {
+	c := callerOf(ctx)
+	c.token, c.cookie = token, true
+	if c.user, err = a.identify(ctx, c); err != nil {
 		return nil, err
 	}
-	c := callerOf(ctx)
-	c.user, c.token, c.cookie = user, token, true
 	session, err := a.session(ctx)
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (a operations) signInToken(ctx context.Context, body restv1.SignIn) (string
 	case body.Code != "" && token != "":
 		return "", invalidParameter("code", "send either a token or a code")
 	case body.Code != "":
-		return a.codes.redeem(ctx, body.Code)
+		return a.codes.redeem(ctx, callerOf(ctx).address, body.Code)
 	case token == "" || len(token) > maxTokenBytes:
 		return "", invalidParameter("token", "must be a token of at most %d bytes (kubectl create token gives one)", maxTokenBytes)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -262,60 +261,44 @@ func TestSessionFitsIn(t *testing.T) {
 
 // TestRequestsOfOneUser: a user who fills its slots is refused, and another user is not.
 func TestRequestsOfOneUser(t *testing.T) {
-	var slots userSlots
-	var releases []func()
-	jane, john := authenticationv1.UserInfo{Username: "jane"}, authenticationv1.UserInfo{Username: "john"}
-	for range maxRequestsPerUser {
-		release, err := slots.acquire(jane)
-		if err != nil {
-			t.Fatal(err)
+	var a API
+	take := func(user string, n int) (releases []func()) {
+		t.Helper()
+		for range n {
+			release, err := a.takeRequest(user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			releases = append(releases, release)
 		}
-		releases = append(releases, release)
+		return releases
 	}
-	if _, err := slots.acquire(jane); err == nil {
+	releases := take("jane", maxRequestsPerUser)
+	if _, err := a.takeRequest("jane"); err == nil {
 		t.Errorf("request %d of one user is admitted", maxRequestsPerUser+1)
 	}
-	if _, err := slots.acquire(john); err != nil {
-		t.Errorf("another user is refused: %v", err)
-	}
-	var wait sync.WaitGroup
+	take("john", 1)
 	for _, release := range releases {
-		wait.Go(release)
+		release()
 	}
-	wait.Wait()
-	if n := slots.used[slotOwner{"jane", "jane"}]; n != 0 {
-		t.Errorf("after all requests have ended: %d slots", n)
-	}
-	if _, err := slots.acquire(jane); err != nil {
-		t.Errorf("after all requests have ended: %v", err)
-	}
+	take("jane", 1)
 }
 
 // TestRequestsOfOneTenant: whoever creates ServiceAccounts does not get more slots with each of them.
 func TestRequestsOfOneTenant(t *testing.T) {
-	var slots userSlots
-	account := func(namespace string, i int) authenticationv1.UserInfo {
-		return authenticationv1.UserInfo{Username: fmt.Sprintf("system:serviceaccount:%s:account-%d", namespace, i)}
+	var a API
+	account := func(namespace string, i int) string {
+		return fmt.Sprintf("system:serviceaccount:%s:account-%d", namespace, i)
 	}
-	var releases []func()
 	for i := range maxRequestsPerTenant {
-		release, err := slots.acquire(account("shop", i))
-		if err != nil {
+		if _, err := a.takeRequest(account("shop", i)); err != nil {
 			t.Fatal(err)
 		}
-		releases = append(releases, release)
 	}
-	if _, err := slots.acquire(account("shop", maxRequestsPerTenant)); err == nil {
+	if _, err := a.takeRequest(account("shop", maxRequestsPerTenant)); err == nil {
 		t.Errorf("request %d of the ServiceAccounts of a namespace is admitted", maxRequestsPerTenant+1)
 	}
-	release, err := slots.acquire(account("blog", 0))
-	if err != nil {
-		t.Fatalf("a ServiceAccount of another namespace is refused: %v", err)
-	}
-	for _, release := range append(releases, release) {
-		release()
-	}
-	if len(slots.used) != 0 {
-		t.Errorf("after all requests have ended, %d users and tenants have slots", len(slots.used))
+	if _, err := a.takeRequest(account("blog", 0)); err != nil {
+		t.Errorf("a ServiceAccount of another namespace is refused: %v", err)
 	}
 }

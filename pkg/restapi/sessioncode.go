@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/clock"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -37,7 +39,7 @@ type sessionCodes struct {
 	store Store
 	clock clock.PassiveClock
 	// lookups bounds what requests without a token read from the store.
-	lookups semaphore
+	lookups *limits.Pool
 }
 
 // codeLength is the length of a code in characters.
@@ -55,7 +57,7 @@ func (s *sessionCodes) create(ctx context.Context, user, token string) (code str
 	}
 	expires = s.clock.Now().Add(codeTTL)
 	err = s.store.SaveSessionCode(ctx, store.SessionCode{
-		Hash: hashOf(code), Owner: hashOf(tenantOf(user)), ExpiresAt: expires,
+		Hash: hashOf(code), Owner: hashOf(kubeauth.TenantOf(user)), ExpiresAt: expires,
 		//nolint:gosec // The cipher makes the nonce itself, and requires an empty one.
 		Sealed: base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(token), nil)),
 	}, maxCodesPerUser, maxCodes)
@@ -65,9 +67,9 @@ func (s *sessionCodes) create(ctx context.Context, user, token string) (code str
 	return code, expires, err
 }
 
-// redeem returns the token of a code and deletes the code.
-func (s *sessionCodes) redeem(ctx context.Context, code string) (token string, err error) {
-	sealed, err := s.take(ctx, code)
+// redeem returns the token of a code and deletes the code. address is where the request comes from.
+func (s *sessionCodes) redeem(ctx context.Context, address, code string) (token string, err error) {
+	sealed, err := s.take(ctx, address, code)
 	if errors.Is(err, store.ErrNotFound) {
 		return "", newProblem(restv1.ReasonUnauthorized, "the code was used before, or is older than %d seconds: run kubectl scanner ui again, or sign in with a token",
 			int(codeTTL.Seconds()))
@@ -89,14 +91,15 @@ func (s *sessionCodes) redeem(ctx context.Context, code string) (token string, e
 
 // take returns the sealed token of a code and deletes the code. It returns store.ErrNotFound for any text that is no code, at once if it cannot be
 // one.
-func (s *sessionCodes) take(ctx context.Context, code string) (sealed string, err error) {
+func (s *sessionCodes) take(ctx context.Context, address, code string) (sealed string, err error) {
 	if len(code) != codeLength {
 		return "", store.ErrNotFound
 	}
-	if err := s.lookups.acquireBriefly(ctx); err != nil {
+	release, err := acquireBriefly(ctx, s.lookups, address)
+	if err != nil {
 		return "", err
 	}
-	defer s.lookups.release()
+	defer release()
 	return s.store.TakeSessionCode(ctx, hashOf(code))
 }
 

@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -78,11 +79,11 @@ func TestSessionCodeOnAnotherReplica(t *testing.T) {
 		t.Error("want the hash of the code in the store, and neither the code nor the token")
 	}
 	ctx := store.ForAnyReplica(t.Context())
-	other := &sessionCodes{store: w.store, clock: w.clock, lookups: make(semaphore, maxCodeLookups)}
-	if token, err := other.redeem(ctx, code.Code); token != anyone || err != nil {
+	other := &sessionCodes{store: w.store, clock: w.clock, lookups: limits.NewPool(maxCodeLookups)}
+	if token, err := other.redeem(ctx, "192.0.2.1", code.Code); token != anyone || err != nil {
 		t.Errorf("on another replica: %q, %v, want the token", token, err)
 	}
-	if _, err := w.api.codes.redeem(ctx, code.Code); err == nil {
+	if _, err := w.api.codes.redeem(ctx, "192.0.2.1", code.Code); err == nil {
 		t.Error("a code that another replica has accepted signs in again")
 	}
 }
@@ -104,7 +105,7 @@ func TestSessionCodeAtOnce(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 16 {
 		wait.Go(func() {
-			if _, err := w.api.codes.redeem(store.ForAnyReplica(t.Context()), code.Code); err == nil {
+			if _, err := w.api.codes.redeem(store.ForAnyReplica(t.Context()), "192.0.2.1", code.Code); err == nil {
 				signedIn.Add(1)
 			}
 		})
@@ -225,7 +226,7 @@ func TestSessionCodesOfServiceAccounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := codes.redeem(ctx, first); err == nil {
+	if _, err := codes.redeem(ctx, "192.0.2.1", first); err == nil {
 		t.Errorf("the first of %d codes of a namespace still signs in", maxCodesPerUser+1)
 	}
 }

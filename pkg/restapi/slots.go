@@ -6,32 +6,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
-
-// semaphore bounds concurrency.
-type semaphore chan struct{}
-
-// acquire waits for a slot. It returns a 503 problem (unavailable) if the context ends first.
-func (s semaphore) acquire(ctx context.Context) error {
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return unavailable("there are too many requests at once; retry later")
-	}
-}
-
-// acquireBriefly waits for at most slotWait, since its caller occupies a download slot meanwhile.
-func (s semaphore) acquireBriefly(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, slotWait)
-	defer cancel()
-	return s.acquire(ctx)
-}
-
-func (s semaphore) release() { <-s }
 
 const (
 	// slotWait is how long a request waits for a download slot, or to have a document made. It occupies a connection meanwhile, of which
@@ -54,7 +34,7 @@ const (
 // downloadSlots bounds concurrent downloads. A tenant has at most one. When all slots are taken, a waiting request aborts the download of a slow
 // reader, or one that has been sent for longer than fairShare. So no group of readers can keep all others out.
 type downloadSlots struct {
-	slots                semaphore
+	slots                *limits.Pool
 	slowGrace, fairShare time.Duration
 	mu                   sync.Mutex
 	byTenant             map[string]*downloadSlot // by tenant
@@ -64,6 +44,7 @@ type downloadSlots struct {
 type downloadSlot struct {
 	pool     *downloadSlots
 	tenant   string
+	leave    func()        // ends the slot
 	released chan struct{} // closed by unregister
 	// deadline is the deadline of the request; zero for none.
 	deadline time.Time
@@ -77,17 +58,7 @@ type downloadSlot struct {
 }
 
 func newDownloadSlots(n int, fairShare time.Duration) *downloadSlots {
-	return &downloadSlots{slots: make(semaphore, n), byTenant: map[string]*downloadSlot{}, slowGrace: slowGrace, fairShare: fairShare}
-}
-
-// tenantOf returns what counts as one caller: a user, or all ServiceAccounts of a namespace, since whoever may create one may create many.
-func tenantOf(user string) string {
-	account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
-	namespace, _, named := strings.Cut(account, ":")
-	if !isAccount || !named {
-		return user
-	}
-	return "the ServiceAccounts of the namespace " + namespace
+	return &downloadSlots{slots: limits.NewPool(n), byTenant: map[string]*downloadSlot{}, slowGrace: slowGrace, fairShare: fairShare}
 }
 
 // acquire waits until the user's tenant has no other download, and then for a slot. After slotWait it returns a 503 problem (unavailable). The
@@ -96,7 +67,7 @@ func (t *downloadSlots) acquire(ctx context.Context, user string) (*downloadSlot
 	end, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, slotWait)
 	defer cancel()
-	mine := &downloadSlot{pool: t, tenant: tenantOf(user), released: make(chan struct{}), deadline: end}
+	mine := &downloadSlot{pool: t, tenant: kubeauth.TenantOf(user), released: make(chan struct{}), deadline: end}
 	for {
 		before := t.register(mine)
 		if before == nil {
@@ -108,26 +79,25 @@ func (t *downloadSlots) acquire(ctx context.Context, user string) (*downloadSlot
 			return nil, unavailable(mine.tenant + " has another download, and only one at a time is allowed; retry when it is complete")
 		}
 	}
-	if err := t.takeSlot(ctx); err != nil {
+	leave, err := t.takeSlot(ctx, mine.tenant)
+	if err != nil {
 		t.unregister(mine)
 		return nil, err
 	}
+	mine.leave = leave
 	return mine, nil
 }
 
 // takeSlot waits for a slot, in the order of arrival. While all slots are taken, it frees those of slow readers.
-func (t *downloadSlots) takeSlot(ctx context.Context) error {
-	select {
-	case t.slots <- struct{}{}:
-		return nil
-	default:
+func (t *downloadSlots) takeSlot(ctx context.Context, tenant string) (leave func(), err error) {
+	if t.slots.IsFull() {
+		t.abortSlowest(time.Now())
 	}
-	t.abortSlowest(time.Now())
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	// This runs beside the wait: a wait that is interrupted would go back to the end of the queue.
 	go t.keepFreeingSlots(waiting)
-	return t.slots.acquire(ctx)
+	return t.slots.Acquire(ctx, tenant)
 }
 
 // keepFreeingSlots calls abortSlowest at each abortInterval until the context ends.
@@ -261,5 +231,5 @@ func earliestOf(times ...time.Time) time.Time { return slices.MinFunc(times, tim
 // release ends the download and frees its slot.
 func (t *downloadSlot) release() {
 	t.pool.unregister(t)
-	t.pool.slots.release()
+	t.leave()
 }

@@ -22,6 +22,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -38,10 +39,10 @@ func mustAcquire(t *testing.T, all *downloadSlots, user string) *downloadSlot {
 // response are sent.
 func (w *harness) requireNoDownloads() {
 	w.t.Helper()
-	count := func() int { return w.api.downloads.count() + w.api.exports.count() + len(w.api.documents) }
+	count := func() int { return w.api.downloads.count() + w.api.exports.count() + w.api.documents.Used() }
 	for deadline := time.Now().Add(10 * time.Second); count() > 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%d downloads, %d exports and %d documents are taken for running", w.api.downloads.count(), w.api.exports.count(), len(w.api.documents))
+			w.t.Fatalf("%d downloads, %d exports and %d documents are taken for running", w.api.downloads.count(), w.api.exports.count(), w.api.documents.Used())
 		}
 	}
 }
@@ -51,7 +52,7 @@ func requireRefused(t *testing.T, all *downloadSlots, user string) {
 	began := time.Now()
 	var p *problem
 	_, err := all.acquire(t.Context(), user)
-	if !errors.As(err, &p) || p.Reason != restv1.ReasonUnavailable || p.retryAfter == 0 {
+	if !errors.Is(err, limits.ErrBusy) && (!errors.As(err, &p) || p.Reason != restv1.ReasonUnavailable || p.retryAfter == 0) {
 		t.Errorf("%s gets %v, want 503 with a retry time", user, err)
 	}
 	if waited := time.Since(began); waited != slotWait {
@@ -77,8 +78,8 @@ func TestOneDownloadPerUser(t *testing.T) {
 		}()
 		mustAcquire(t, all, "jane").release()
 		joe.release()
-		if all.count() != 0 || len(all.slots) != 0 {
-			t.Errorf("%d users and %d turns are left, want none", all.count(), len(all.slots))
+		if all.count() != 0 || all.slots.Used() != 0 {
+			t.Errorf("%d users and %d turns are left, want none", all.count(), all.slots.Used())
 		}
 	})
 }
@@ -240,31 +241,15 @@ func TestStalledReaderIsAborted(t *testing.T) {
 // TestDocumentSlotWait: a request that waits for the slot to make a document is refused after slotWait.
 func TestDocumentSlotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		making := make(semaphore, 1)
-		if err := making.acquireBriefly(t.Context()); err != nil {
+		making := limits.NewPool(1)
+		if _, err := acquireBriefly(t.Context(), making, "jane"); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		var p *problem
-		if err := making.acquireBriefly(t.Context()); !errors.As(err, &p) || p.retryAfter == 0 || time.Since(began) != slotWait {
-			t.Errorf("after %s: %v, want 503 after %s", time.Since(began), err, slotWait)
+		if _, err := acquireBriefly(t.Context(), making, "john"); !errors.Is(err, limits.ErrBusy) || time.Since(began) != slotWait {
+			t.Errorf("after %s: %v, want a refusal after %s", time.Since(began), err, slotWait)
 		}
 	})
-}
-
-// TestTenants: the ServiceAccounts of a namespace count as one caller, since a user who may create one may create many.
-func TestTenants(t *testing.T) {
-	for user, want := range map[string]string{
-		"jane":                              "jane",
-		"system:serviceaccount:shop:a":      "the ServiceAccounts of the namespace shop",
-		"system:serviceaccount:shop:b":      "the ServiceAccounts of the namespace shop",
-		"system:serviceaccount:shop":        "system:serviceaccount:shop",
-		"system:node:system:serviceaccount": "system:node:system:serviceaccount",
-	} {
-		if got := tenantOf(user); got != want {
-			t.Errorf("%s counts as %q, want %q", user, got, want)
-		}
-	}
 }
 
 // readFirstByte requests a path and reads only the first byte of the response.

@@ -27,7 +27,7 @@ func (a operations) ListVulnerabilities(
 		return nil, err
 	}
 	var page store.VulnerabilitiesPage
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		page, err = a.Store.VulnerabilitiesPage(ctx, seen.inStore(), filter, after, limitOf(r.Params.Limit))
 		return err
 	})
@@ -80,7 +80,7 @@ func (a operations) GetVulnerability(ctx context.Context, r restv1.GetVulnerabil
 		return nil, err
 	}
 	var v store.VulnerabilityDetails
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		v, err = a.Store.Vulnerability(ctx, seen.inStore(), r.ID)
 		return err
 	})

@@ -29,7 +29,7 @@ func (a operations) GetWorkload(ctx context.Context, r restv1.GetWorkloadRequest
 		return nil, fmt.Errorf("reading the exceptions of namespace %s: %w", r.Namespace, err)
 	}
 	var found store.WorkloadDetails
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		found, err = a.Store.Workload(ctx, asked, maxWorkloadFindings)
 		return err
 	})

@@ -45,7 +45,7 @@ func (a operations) workloadsPage(
 	if asked.Exceptions, _, err = a.exceptions().InForceIn(ctx, seen.scannedNamespaces()); err != nil {
 		return nil, page, fmt.Errorf("reading exceptions: %w", err)
 	}
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		page, err = a.Store.WorkloadsPage(ctx, asked, after, limit)
 		return err
 	})

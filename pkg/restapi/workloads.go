@@ -49,7 +49,7 @@ func (a operations) runsPage(ctx context.Context, seen sight, id string, after s
 	if asked.Exceptions, err = a.exceptions().AllNamespaces(ctx); err != nil {
 		return page, fmt.Errorf("reading exceptions: %w", err)
 	}
-	err = a.query(ctx, func() (err error) {
+	err = a.query(ctx, func(ctx context.Context) (err error) {
 		page, err = a.Store.RunsPage(ctx, asked, after, limit)
 		return err
 	})

@@ -29,8 +29,8 @@ var (
 const (
 	// busyTimeout is how long SQLite itself waits for a lock, such as that of a checkpoint.
 	busyTimeout = 10 * time.Second
-	// readers bounds the connections for reading, and with them their memory.
-	readers = 4
+	// readers bounds the connections for reading, and with them their memory. The REST API has up to four queries and two exports at once.
+	readers = 8
 	// cacheKiB is the size of each connection's page cache.
 	cacheKiB = 16 << 10
 	// journalBytes is the size that the write-ahead log is truncated to after a large transaction.

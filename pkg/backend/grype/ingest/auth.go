@@ -2,21 +2,19 @@ package ingest
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -28,8 +26,6 @@ const (
 	extraPodUID  = "authentication.kubernetes.io/pod-uid"
 )
 
-const serviceAccountPrefix = "system:serviceaccount:"
-
 // refusal is an error with the HTTP status that answers it. Its text goes to the caller.
 type refusal struct {
 	status int
@@ -40,6 +36,9 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
+// Is lets a refusal for good be remembered with the token.
+func (r *refusal) Is(target error) bool { return target == kubeauth.ErrRefused && r.retryAfter == 0 }
+
 func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, text: fmt.Sprintf(format, args...)}
 }
@@ -49,43 +48,26 @@ func refuseTemporarily(status int, after time.Duration, text string) error {
 	return &refusal{status: status, text: text, retryAfter: after}
 }
 
-// Bounds of the token caches, which are keyed by hash. A token or pod that is deleted stays valid for at most validTTL. Its Job is looked
-// up at every request.
-const (
-	maxTokens     = 4096
-	validTTL      = time.Minute
-	refusedTTL    = 10 * time.Second
-	maxTokenBytes = 16 << 10
-	// maxReviews is how many token reviews run at a time, and maxClientReviews how many of them for one client address. Further requests
-	// wait, at most reviewTime.
-	maxReviews       = 32
-	maxClientReviews = 4
-	reviewTime       = 15 * time.Second
-)
+// validTTL is how long a token or pod that is deleted stays valid at most. Its Job is looked up at every request.
+const validTTL = time.Minute
 
 // versionRetry is when a Job of another version may ask again, another replica perhaps.
 const versionRetry = 5 * time.Second
 
-// errReviewTimeout refuses a caller whose token could not be reviewed within reviewTime.
-var errReviewTimeout = refuseTemporarily(http.StatusServiceUnavailable, spoolRetry, "too many tokens to review at once")
-
-// authenticator finds the Job that a request comes from. It keeps only hashes of tokens.
+// authenticator finds the Job that a request comes from.
 type authenticator struct {
-	client client.Client // creates TokenReviews
+	tokens *kubeauth.Tokens[identity]
 	reader client.Reader // reads pods without a cache, since a pod may be seconds old
 	jobs   *store.Store
 	worker string // the image of current Jobs
-
-	validTokens   *cache.LRUExpireCache // identity by token hash
-	refusedTokens *cache.LRUExpireCache // *refusal by token hash; separate, so that invented tokens do not evict those of workers
-	reviewSlots   *clientSlots
 }
 
 func newAuthenticator(i *Ingest) authenticator {
-	return authenticator{
-		client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage, reviewSlots: newClientSlots(maxReviews, maxClientReviews),
-		validTokens: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock), refusedTokens: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock),
-	}
+	a := authenticator{reader: i.Reader, jobs: i.Store, worker: i.WorkerImage}
+	a.tokens = kubeauth.NewTokens(kubeauth.Options[identity]{
+		Review: kubeauth.TokensBy(i.Client), Audience: workerapi.Audience, Resolve: a.identifyPod, TTL: validTTL, Clock: i.Clock,
+	})
+	return a
 }
 
 // identity is the pod that a token belongs to, and the Job that controls the pod.
@@ -123,61 +105,21 @@ func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Jo
 	return record, err
 }
 
-// identify returns the identity of the request's token. It caches the API server's answers.
+// identify returns the identity of the request's token.
 func (a *authenticator) identify(r *http.Request) (identity, error) {
-	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !found || token == "" || len(token) > maxTokenBytes {
+	token, found := kubeauth.BearerToken(r)
+	if !found {
 		return identity{}, refuse(http.StatusUnauthorized, "a bearer token is needed")
 	}
-	hash := sha256.Sum256([]byte(token))
-	if caller, found := a.validTokens.Get(hash); found {
-		return caller.(identity), nil
-	}
-	if err, found := a.refusedTokens.Get(hash); found {
-		return identity{}, err.(*refusal)
-	}
-	caller, err := a.reviewToken(r.Context(), clientAddress(r), token)
-	var refused *refusal
-	switch {
-	case err == nil:
-		a.validTokens.Add(hash, caller, validTTL)
-	case errors.As(err, &refused) && refused.retryAfter == 0:
-		a.refusedTokens.Add(hash, refused, refusedTTL)
+	caller, err := a.tokens.Identify(r.Context(), limits.AddressOf(r), token)
+	if errors.Is(err, kubeauth.ErrUnauthenticated) {
+		return identity{}, refuse(http.StatusUnauthorized, "the token is not valid here")
 	}
 	return caller, err
 }
 
-// clientAddress returns the address that a request comes from, without the port. That is the IP of a pod, or of a node that hides its
-// pods' IPs.
-func clientAddress(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
-
-// reviewToken has the API server review a client's token and reads the pod that the token is bound to. It waits at most reviewTime.
-func (a *authenticator) reviewToken(ctx context.Context, client, token string) (identity, error) {
-	bounded, cancel := context.WithTimeout(ctx, reviewTime)
-	defer cancel()
-	caller, err := a.identifyPod(bounded, client, token)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return identity{}, errReviewTimeout
-	}
-	return caller, err
-}
-
-func (a *authenticator) identifyPod(ctx context.Context, client, token string) (identity, error) {
-	release, err := a.reviewSlots.acquire(ctx, client)
-	if err != nil {
-		return identity{}, err
-	}
-	defer release()
-	user, err := a.review(ctx, token)
-	if err != nil {
-		return identity{}, err
-	}
+// identifyPod returns the pod that a user's token is bound to.
+func (a *authenticator) identifyPod(ctx context.Context, user authenticationv1.UserInfo) (identity, error) {
 	pod, err := a.pod(ctx, user)
 	if err != nil {
 		return identity{}, err
@@ -189,27 +131,9 @@ func (a *authenticator) identifyPod(ctx context.Context, client, token string) (
 	return identity{namespace: pod.Namespace, podUID: string(pod.UID), jobUID: string(owner.UID)}, nil
 }
 
-// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
-
-// review returns the user that the API server authenticates for a token.
-func (a *authenticator) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
-	review := &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{workerapi.Audience}},
-	}
-	if err := a.client.Create(ctx, review); err != nil {
-		return authenticationv1.UserInfo{}, fmt.Errorf("reviewing a token: %w", err)
-	}
-	// An API server without audience support returns no audiences: such a token may be meant for any service.
-	if !review.Status.Authenticated || len(review.Status.Audiences) != 1 || review.Status.Audiences[0] != workerapi.Audience {
-		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the token is not valid here")
-	}
-	return review.Status.User, nil
-}
-
 // pod returns the existing pod that a token is bound to.
 func (a *authenticator) pod(ctx context.Context, user authenticationv1.UserInfo) (*corev1.Pod, error) {
-	account, isAccount := strings.CutPrefix(user.Username, serviceAccountPrefix)
-	namespace, _, _ := strings.Cut(account, ":")
+	namespace, isAccount := kubeauth.ServiceAccountNamespace(user.Username)
 	name, uid := user.Extra[extraPodName], user.Extra[extraPodUID]
 	if !isAccount || len(name) != 1 || len(uid) != 1 {
 		return nil, refuse(http.StatusForbidden, "the token is bound to no pod")

@@ -45,7 +45,7 @@ func TestAuthentication(t *testing.T) {
 			w.changeReview(func(s *authenticationv1.TokenReviewStatus) { s.User.Extra[extraPodUID] = []string{"former"} })
 		}, http.StatusForbidden, "does not exist any more"},
 		"a pod of the same name elsewhere": {func(a *ingestAPI, w *worker) {
-			w.changeReview(func(s *authenticationv1.TokenReviewStatus) { s.User.Username = serviceAccountPrefix + "shop:default" })
+			w.changeReview(func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:shop:default" })
 		}, http.StatusForbidden, "does not exist any more"},
 		"a pod of no Job": {func(a *ingestAPI, w *worker) {
 			w.changePod(func(pod *corev1.Pod) { pod.OwnerReferences = nil })

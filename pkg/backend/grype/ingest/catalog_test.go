@@ -22,6 +22,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -449,22 +450,31 @@ func TestRefusedUploads(t *testing.T) {
 	}
 }
 
+// fill takes slots of a pool.
+func (a *ingestAPI) fill(pool *limits.Pool, slots int) (releases []func()) {
+	a.t.Helper()
+	for i := range slots {
+		release, err := pool.Acquire(a.t.Context(), fmt.Sprint("other-", i))
+		a.must(err)
+		releases = append(releases, release)
+	}
+	return releases
+}
+
 // TestUploadsWithoutASender: an upload is checked, and counts as refused, although its sender hangs up after the last byte.
 func TestUploadsWithoutASender(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
 	body := newCatalogUpload(t, func(p *catalogUpload) { p.sbom = []byte("plain text") }).body(t)
 	for range maxRefused {
-		for range maxChecking {
-			a.ingest.checking <- struct{}{} // the check waits until the sender is gone
-		}
+		releases := a.fill(a.ingest.checking, maxChecking) // the check waits until the sender is gone
 		ctx, hangUp := context.WithCancel(t.Context())
 		answered := w.beginsWithin(ctx, bytes.NewReader(body), workerapi.DigestHeader, digest(string(body)))
 		a.eventuallyHolds(int64(len(body)))
 		hangUp()
 		<-answered
-		for range maxChecking {
-			<-a.ingest.checking
+		for _, release := range releases {
+			release()
 		}
 		a.eventuallyReceivesNothing()
 	}

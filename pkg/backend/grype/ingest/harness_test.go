@@ -283,7 +283,7 @@ func (w *worker) review() authenticationv1.TokenReviewStatus {
 	return authenticationv1.TokenReviewStatus{
 		Authenticated: true, Audiences: []string{workerapi.Audience},
 		User: authenticationv1.UserInfo{
-			Username: serviceAccountPrefix + w.pod.Namespace + ":default",
+			Username: "system:serviceaccount:" + w.pod.Namespace + ":default",
 			Extra:    map[string]authenticationv1.ExtraValue{extraPodName: {w.pod.Name}, extraPodUID: {string(w.pod.UID)}},
 		},
 	}

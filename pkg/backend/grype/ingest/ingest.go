@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -52,7 +53,7 @@ type Ingest struct {
 	spool   *spool
 	metrics metrics
 	// decoding has a slot for each report in memory, and checking for each upload being decompressed.
-	decoding, checking slots
+	decoding, checking *limits.Pool
 }
 
 // maxDecoding is how many reports may be in memory at once. Further requests wait before their first byte is read.
@@ -79,19 +80,6 @@ var defaultLimits = Limits{
 	Report: workerapi.MaxReportBytes, ReportContent: workerapi.MaxReportContentBytes, JSON: workerapi.MaxJSONBytes,
 }
 
-// slots bound concurrency. Waiters get a slot in the order in which they came.
-type slots chan struct{}
-
-// acquire waits for a slot until the context ends. The slot is held until release is called.
-func (s slots) acquire(ctx context.Context) (release func(), err error) {
-	select {
-	case s <- struct{}{}:
-		return func() { <-s }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // Handler empties the spool and returns the API's handler.
 func (i *Ingest) Handler() (http.Handler, error) {
 	if i.Limits == (Limits{}) {
@@ -102,7 +90,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	i.auth = newAuthenticator(i)
 	i.metrics = newMetrics(i.Metrics, i.SpoolShare, i.StoreBytes)
 	i.spool = newSpool(i.SpoolDir, i.SpoolBytes, i.SpoolShare, i.metrics.spooled)
-	i.decoding, i.checking = make(slots, maxDecoding), make(slots, maxChecking)
+	i.decoding, i.checking = limits.NewPool(maxDecoding), limits.NewPool(maxChecking)
 	if err := i.spool.reset(); err != nil {
 		return nil, err
 	}
@@ -115,6 +103,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 				i.Backend.RecordContact(r.Context(), job)
 			}
 			if err == nil {
+				limits.Authenticated(r.Context(), w, job.UID)
 				err = serve(w, r, job)
 			}
 			i.writeError(w, r, err)
@@ -150,6 +139,8 @@ func (i *Ingest) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 	case errors.Is(err, store.ErrLeaseEnded):
 		http.Error(w, "the lease has ended", http.StatusConflict)
+	case errors.Is(err, limits.ErrBusy) && r.Context().Err() == nil:
+		i.writeError(w, r, refuseTemporarily(http.StatusServiceUnavailable, spoolRetry, "too many others wait"))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		http.Error(w, "the body was not sent in time", http.StatusRequestTimeout)
 	case r.Context().Err() != nil:

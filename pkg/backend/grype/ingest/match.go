@@ -147,7 +147,7 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 		return err
 	}
 	// The slot is held until the report is stored, because the report is in memory that long.
-	release, err := i.decoding.acquire(r.Context())
+	release, err := i.decoding.Acquire(r.Context(), job.UID)
 	if err != nil {
 		return err
 	}

@@ -90,9 +90,7 @@ func TestReportOfOtherData(t *testing.T) {
 func TestReportsInMemory(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, _, report, _ := a.leased()
-	for range maxDecoding {
-		a.ingest.decoding <- struct{}{}
-	}
+	releases := a.fill(a.ingest.decoding, maxDecoding)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	whole := reportBody(t, aReport)
@@ -106,9 +104,9 @@ func TestReportsInMemory(t *testing.T) {
 	if len(waiting.read) != 0 || a.reported() != nil {
 		t.Error("its body is received without a place for it")
 	}
-	<-a.ingest.decoding
+	releases[0]()
 	w.want(w.put(report, whole), http.StatusNoContent, "")
-	if got := len(a.ingest.decoding); got != maxDecoding-1 {
+	if got := a.ingest.decoding.Used(); got != maxDecoding-1 {
 		t.Errorf("%d places are taken, want %d", got, maxDecoding-1)
 	}
 }
