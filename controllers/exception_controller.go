@@ -101,10 +101,15 @@ func (r *ExceptionReconciler) reconcilerOf(kind client.Object) reconcile.Reconci
 
 func (r *ExceptionReconciler) reconcile(ctx context.Context, d exceptionObject) (ctrl.Result, error) {
 	before := d.object.DeepCopyObject().(client.Object)
-	ready := d.ready(r.Clock.Now())
+	refusal, err := r.refusal(ctx, d.object)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	ready := d.ready(r.Clock.Now(), refusal)
 	changed := conditionChanged(d.status.Conditions, ready)
 	meta.SetStatusCondition(&d.status.Conditions, ready)
-	setWhileTrue(&d.status.Conditions, v1alpha1.ConditionStalled, ready.Reason == v1alpha1.ReasonInvalidSelector, ready.Reason, ready.Message, d.object.GetGeneration())
+	stalled := ready.Reason == v1alpha1.ReasonInvalidSelector || ready.Reason == v1alpha1.ReasonTooManyExceptions
+	setWhileTrue(&d.status.Conditions, v1alpha1.ConditionStalled, stalled, ready.Reason, ready.Message, d.object.GetGeneration())
 	d.status.ObservedGeneration = d.object.GetGeneration()
 	next, err := r.recount(ctx, d, ready.Status == metav1.ConditionTrue)
 	if err != nil {
@@ -128,8 +133,39 @@ func (r *ExceptionReconciler) reconcile(ctx context.Context, d exceptionObject) 
 	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// ready returns the condition Ready: whether the exception is in force.
-func (d exceptionObject) ready(now time.Time) metav1.Condition {
+// refusal returns why an exception exceeds the bounds of its namespace; empty if it does not. A cluster-wide one has none.
+func (r *ExceptionReconciler) refusal(ctx context.Context, o client.Object) (string, error) {
+	if o.GetNamespace() == "" {
+		return "", nil
+	}
+	var all v1alpha1.VulnerabilityExceptionList
+	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		return "", err
+	}
+	return active.Refusals(&all, r.Clock.Now())(o.GetNamespace(), o.GetName()), nil
+}
+
+// misjudged returns the requests of the exceptions in the namespace of a changed one whose status does not say whether they exceed the bounds.
+func (r *ExceptionReconciler) misjudged(ctx context.Context, changed client.Object) (requests []reconcile.Request) {
+	var all v1alpha1.VulnerabilityExceptionList
+	if err := r.Client.List(ctx, &all, client.InNamespace(changed.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing exceptions from the cache")
+		return nil
+	}
+	refusal := active.Refusals(&all, r.Clock.Now())
+	for i := range all.Items {
+		e := &all.Items[i]
+		ready := meta.FindStatusCondition(e.Status.Conditions, v1alpha1.ConditionReady)
+		isRefused := ready != nil && ready.Reason == v1alpha1.ReasonTooManyExceptions
+		if isRefused != (refusal(e.Namespace, e.Name) != "") {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e)})
+		}
+	}
+	return requests
+}
+
+// ready returns the condition Ready: whether the exception is in force. refusal is why it exceeds the bounds of its namespace; empty if it does not.
+func (d exceptionObject) ready(now time.Time, refusal string) metav1.Condition {
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: d.object.GetGeneration()}
 	problem := d.selectorProblem()
 	switch {
@@ -138,6 +174,8 @@ func (d exceptionObject) ready(now time.Time) metav1.Condition {
 		ready.Message = fmt.Sprintf("it ended at %s, and its findings are news again: set spec.expirationTime to a later time, or delete it", formatTime(d.spec.ExpirationTime))
 	case problem != "":
 		ready.Reason, ready.Message = v1alpha1.ReasonInvalidSelector, truncate(problem, v1alpha1.MaxMessageBytes)
+	case refusal != "":
+		ready.Reason, ready.Message = v1alpha1.ReasonTooManyExceptions, refusal
 	case d.spec.ExpirationTime != nil:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force until "+formatTime(d.spec.ExpirationTime)
 	default:
@@ -224,9 +262,13 @@ func (r *ExceptionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 func (r *ExceptionReconciler) setup(mgr ctrl.Manager, name string, kind client.Object, ofKind func(client.Object) bool) error {
 	recounted := source.Channel(r.Wakeups.SubscribeExceptions(), &handler.EnqueueRequestForObject{},
 		source.WithPredicates[client.Object, reconcile.Request](predicate.NewPredicateFuncs(ofKind)))
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named(name).
-		For(kind, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(kind, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	if _, own := kind.(*v1alpha1.VulnerabilityException); own {
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.misjudged), builder.WithPredicates(suppressionChanged))
+	}
+	return b.
 		WatchesRawSource(recounted).
 		Complete(withStoreBackoff{withReadAccess{r.reconcilerOf(kind), r.Permissions}})
 }

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -114,6 +116,38 @@ func TestExceptionConditions(t *testing.T) {
 				t.Errorf("events %q, want %q", events, tt.event)
 			}
 		})
+	}
+}
+
+// TestTooManyExceptions: an exception that exceeds the bound of its namespace says so. When an older one is deleted, it is reconciled and in force.
+func TestTooManyExceptions(t *testing.T) {
+	var all []client.Object
+	for i := range active.MaxPerNamespace + 1 {
+		e := anException(fmt.Sprintf("e%04d", i), "CVE-1")
+		e.CreationTimestamp = metav1.NewTime(noon.Add(time.Duration(i-1000) * time.Minute))
+		all = append(all, e)
+	}
+	u := newUnit(t, all...)
+	r := u.exceptionReconciler()
+	oldest, youngest := all[0], all[len(all)-1].(*v1alpha1.VulnerabilityException)
+	if asked := r.misjudged(t.Context(), oldest); len(asked) != 1 || asked[0].Name != youngest.Name {
+		t.Errorf("%v are reconciled, want the youngest", asked)
+	}
+	u.reconcileException(r, youngest)
+	want := []string{"Ready=False TooManyExceptions", "Stalled=True TooManyExceptions"}
+	if got := conditionsOf(youngest.Status.Conditions); !cmp.Equal(want, got) || !strings.Contains(youngest.Status.Conditions[0].Message, "at most 500") {
+		t.Errorf("conditions %q, want %q with the bound: %+v", got, want, youngest.Status.Conditions)
+	}
+	if asked := r.misjudged(t.Context(), oldest); len(asked) != 0 {
+		t.Errorf("%v are reconciled, want none", asked)
+	}
+	u.must(u.client.Delete(t.Context(), oldest))
+	if asked := r.misjudged(t.Context(), oldest); len(asked) != 1 || asked[0].Name != youngest.Name {
+		t.Errorf("%v are reconciled after the oldest was deleted, want the youngest", asked)
+	}
+	u.reconcileException(r, youngest)
+	if got := conditionsOf(youngest.Status.Conditions); !cmp.Equal([]string{"Ready=True InForce"}, got) {
+		t.Errorf("conditions %q, want it to be in force", got)
 	}
 }
 

@@ -73,6 +73,7 @@ const (
 	ReasonInForce             = "InForce"                   // the exception suppresses what it selects
 	ReasonExpired             = "Expired"                   // the exception has expired
 	ReasonInvalidSelector     = "InvalidSelector"           // the exception's selector is invalid and selects nothing
+	ReasonTooManyExceptions   = "TooManyExceptions"         // the namespace has more exceptions, or globs in them, than the operator compares
 	ReasonUnknownReceiver     = "UnknownReceiver"           // pods name a receiver that the Scanner does not have
 	ReasonAnotherOperator     = "AnotherOperator"           // two operators work on the same Scanner
 	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector is invalid and selects nothing

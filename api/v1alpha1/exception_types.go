@@ -118,7 +118,8 @@ type ClusterExceptionSpec struct {
 
 // ExceptionStatus is the observed state of an exception.
 type ExceptionStatus struct {
-	// conditions: Ready, Stalled. Ready is true with the reason InForce, and false with the reason Expired or InvalidSelector.
+	// conditions: Ready, Stalled. Ready is true with the reason InForce, and false with the reason Expired,
+	// InvalidSelector or TooManyExceptions.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -101,9 +101,14 @@ func (a operations) visibleExceptions(ctx context.Context, namespace string) (vi
 	if err != nil {
 		return nil, err
 	}
+	refusal := active.Refusals(&own, a.Clock.Now())
 	for i := range own.Items {
 		if e := &own.Items[i]; seen.includes(e.Namespace) {
-			visible = append(visible, a.exceptionDetails(kindException, &e.ObjectMeta, &e.Spec, &e.Status))
+			details := a.exceptionDetails(kindException, &e.ObjectMeta, &e.Spec, &e.Status)
+			if reason := refusal(e.Namespace, e.Name); reason != "" {
+				details.State, details.Message, details.Findings = restv1.ExceptionTooMany, reason, nil
+			}
+			visible = append(visible, details)
 		}
 	}
 	return visible, nil

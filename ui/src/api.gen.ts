@@ -258,8 +258,8 @@ export type ExceptionPreview = {
 /** Where an exception comes from: a resource, or a document that is attached to the image. The latter is read-only. */
 export type ExceptionSource = 'Resource' | 'Image';
 
-/** InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing. */
-export type ExceptionState = 'InForce' | 'EndingSoon' | 'Expired' | 'InvalidSelector';
+/** InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing. TooManyExceptions: its namespace has more exceptions, or globs in them, than are compared, so it suppresses nothing. */
+export type ExceptionState = 'InForce' | 'EndingSoon' | 'Expired' | 'InvalidSelector' | 'TooManyExceptions';
 
 /** A report of another tool. */
 export type ExternalReport = {

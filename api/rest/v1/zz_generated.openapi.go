@@ -113,6 +113,7 @@ const (
 	ExceptionExpired         ExceptionState = "Expired"
 	ExceptionInForce         ExceptionState = "InForce"
 	ExceptionInvalidSelector ExceptionState = "InvalidSelector"
+	ExceptionTooMany         ExceptionState = "TooManyExceptions"
 )
 
 // Valid indicates whether the value is a known member of the ExceptionState enum.
@@ -125,6 +126,8 @@ func (e ExceptionState) Valid() bool {
 	case ExceptionInForce:
 		return true
 	case ExceptionInvalidSelector:
+		return true
+	case ExceptionTooMany:
 		return true
 	default:
 		return false
@@ -708,6 +711,7 @@ type ExceptionDetails struct {
 
 	// State InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has
 	// ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing.
+	// TooManyExceptions: its namespace has more exceptions, or globs in them, than are compared, so it suppresses nothing.
 	State ExceptionState `json:"state"`
 
 	// Status not_affected, affected, fixed or under_investigation, as OpenVEX defines them.
@@ -757,6 +761,7 @@ type ExceptionSource string
 
 // ExceptionState InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has
 // ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing.
+// TooManyExceptions: its namespace has more exceptions, or globs in them, than are compared, so it suppresses nothing.
 type ExceptionState string
 
 // ExternalReport A report of another tool.

@@ -176,8 +176,12 @@ func (s Source) read(ctx context.Context, namespace string) (*exceptionSet, erro
 	if err := s.Reader.List(ctx, &own, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
+	refusal := Refusals(&own, s.Clock.Now())
 	for i := range own.Items {
 		e := &own.Items[i]
+		if refusal(e.Namespace, e.Name) != "" {
+			continue // the status of the exception reports it
+		}
 		all.own[e.Namespace] = append(all.own[e.Namespace], FromResource(&e.ObjectMeta, &e.Spec))
 	}
 	var wide v1alpha1.ClusterVulnerabilityExceptionList

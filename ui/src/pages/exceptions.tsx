@@ -7,7 +7,7 @@ import { href, usePlace } from '../router';
 import { useNamespace } from '../session';
 import { NewException } from './newexception';
 
-const states: Record<ExceptionState, string> = { InForce: 'in force', EndingSoon: 'ends soon', Expired: 'ended', InvalidSelector: 'not in force' };
+const states: Record<ExceptionState, string> = { InForce: 'in force', EndingSoon: 'ends soon', Expired: 'ended', InvalidSelector: 'not in force', TooManyExceptions: 'too many' };
 const choices = (Object.keys(states) as ExceptionState[]).map((value) => ({ value, label: states[value] }));
 
 // ExceptionsPage lists the exceptions. With ?new=true it shows what one that does not exist yet would suppress.
@@ -45,7 +45,7 @@ const columns = [
 ];
 
 function State({ of: e }: { of: ExceptionDetails }) {
-  const bad = e.state === 'Expired' || e.state === 'InvalidSelector';
+  const bad = e.state === 'Expired' || e.state === 'InvalidSelector' || e.state === 'TooManyExceptions';
   return <><span class={bad ? 'phase Failed' : e.state === 'EndingSoon' ? 'phase Pending' : 'phase Scanned'}>{states[e.state]}</span>
     <div class="mute">{e.message ?? (e.expirationTime ? `until ${date(e.expirationTime)}` : 'never ends')}</div></>;
 }
