@@ -219,7 +219,7 @@ func addressOf(namespace string, receiver v1alpha1.ClusterReceiver) announce.Rec
 	slack, webhook, teams, email := receiver.Slack, receiver.Webhook, receiver.Teams, receiver.Email
 	switch {
 	case email != nil:
-		mail := &announce.MailRef{Server: email.Server, TLS: announce.MailTLS(cmp.Or(email.TLS, v1alpha1.EmailStartTLS)), From: string(email.From)} // the same names
+		mail := &announce.MailRef{Server: email.Server, TLS: announce.MailTLS(cmp.Or(email.TLS, v1alpha1.EmailStartTLS)), From: string(email.From), Helo: email.Helo} // the same names
 		for _, to := range email.To {
 			mail.To = append(mail.To, string(to))
 		}
@@ -267,18 +267,24 @@ func (r *NotificationReconciler) findingsPage(receiver v1alpha1.ClusterReceiver,
 }
 
 // findingsCommand returns the command that prints all findings of the first of some namespaces, as many as a message names, or of all
-// namespaces if there are none. Nothing else has them all without a token: ImageScans have only the worst ones.
+// namespaces if there are none. It needs no permission in the operator's namespace, which readers of messages do not have.
 func findingsCommand(operatorNamespace string, namespaces []string) string {
-	command := fmt.Sprintf("kubectl -n %s exec deploy/scanner-operator-manager -- /scanner-operator findings", operatorNamespace)
+	command := "kubectl scanner findings"
+	if operatorNamespace != defaultNamespace {
+		command += " --operator-namespace " + operatorNamespace
+	}
 	switch named := namespaces[:min(len(namespaces), announce.MaxOnlyNamespaces)]; len(named) {
 	case 0:
-		return command
+		return command + " -A"
 	case 1:
-		return command + " --namespace " + named[0]
+		return command + " -n " + named[0]
 	default:
-		return fmt.Sprintf("for n in %s; do %s --namespace $n; done", strings.Join(named, " "), command)
+		return fmt.Sprintf("for n in %s; do %s -n $n; done", strings.Join(named, " "), command)
 	}
 }
+
+// defaultNamespace is the namespace in which the kubectl plugin expects the operator.
+const defaultNamespace = "scanner-operator-system"
 
 // changesOf returns the changes that are announced to a receiver; nil if the receiver does not list any.
 func changesOf(receiver v1alpha1.ClusterReceiver) (changes []diff.Change) {

@@ -260,7 +260,7 @@ func (w *notifyWorld) wantEvents(want ...string) {
 	}
 }
 
-const allFindings = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings --namespace shop"
+const allFindings = "kubectl scanner findings -n shop"
 
 // TestNotifications: a report in the store leads to a summary, and later findings to a message of their own.
 func TestNotifications(t *testing.T) {

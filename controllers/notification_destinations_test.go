@@ -53,7 +53,7 @@ func TestDestinations(t *testing.T) {
 
 // TestChannelSettings: messages to a channel that namespaces have chosen are about these namespaces, and have commands that work for them.
 func TestChannelSettings(t *testing.T) {
-	const findings = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings"
+	const findings = "kubectl scanner findings"
 	w := newNotifyWorld(t, nil)
 	scanner := &v1alpha1.ClusterScanner{}
 	for _, c := range []struct {
@@ -61,12 +61,12 @@ func TestChannelSettings(t *testing.T) {
 		only     []string
 		readMore string
 	}{
-		{destination{}, nil, findings},
-		{destination{namespaces: map[string]bool{"bank": true}}, nil, findings},
-		{destination{channel: "#shop", namespaces: map[string]bool{"shop": true}}, []string{"shop"}, findings + " --namespace shop"},
+		{destination{}, nil, findings + " -A"},
+		{destination{namespaces: map[string]bool{"bank": true}}, nil, findings + " -A"},
+		{destination{channel: "#shop", namespaces: map[string]bool{"shop": true}}, []string{"shop"}, findings + " -n shop"},
 		{
 			destination{channel: "#shop", namespaces: map[string]bool{"d": true, "c": true, "b": true, "a": true}}, []string{"a", "b", "c", "d"},
-			"for n in a b c; do " + findings + " --namespace $n; done",
+			"for n in a b c; do " + findings + " -n $n; done",
 		},
 	} {
 		c.to.ClusterReceiver = v1alpha1.ClusterReceiver{Receiver: slackReceiver("teams")}

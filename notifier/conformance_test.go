@@ -358,7 +358,16 @@ func newContract(t testing.TB, kind string, s *server, hosts ...string) *contrac
 // newContractWithin does what newContract does, and waits as long as the deadline.
 func newContractWithin(t testing.TB, kind string, s *server, deadline time.Duration, hosts ...string) *contract {
 	t.Helper()
+	return newContractWith(t, kind, s, contractSettings{deadline: deadline}, hosts...)
+}
+
+// contractSettings are how long a receiver may take, and when the notifier answers at the latest.
+type contractSettings struct{ deadline, answerWithin time.Duration }
+
+func newContractWith(t testing.TB, kind string, s *server, settings contractSettings, hosts ...string) *contract {
+	t.Helper()
 	c := &contract{world: newBareWorld(t), kind: kind, of: receiverTypes[kind], server: s}
+	c.answerWithin = settings.answerWithin
 	roots := x509.NewCertPool()
 	if s.certificate != nil {
 		roots.AddCert(s.certificate)
@@ -367,7 +376,7 @@ func newContractWithin(t testing.TB, kind string, s *server, deadline time.Durat
 	if len(hosts) == 0 {
 		hosts = []string{s.host()}
 	}
-	c.start(map[string]notifier.Receiver{kind: impatient{receivers[kind], deadline}}, hosts...)
+	c.start(map[string]notifier.Receiver{kind: impatient{receivers[kind], settings.deadline}}, hosts...)
 	c.cluster.secrets["shop/team"] = c.of.secret(s.URL)
 	return c
 }

@@ -81,9 +81,7 @@ func (s *Server) readExport(w http.ResponseWriter, r *http.Request) (request exp
 func (s *Server) export(ctx context.Context, r export.Request, epoch int64) announce.Outcome {
 	ref := r.Receiver
 	// The export continues when the caller disconnects, so that its slot is free only when the tool is.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliveryTimeout+export.ToolTimeout)
-	defer cancel()
-	return s.attempt(ctx, epoch, attempt{
+	return s.attempt(context.WithoutCancel(ctx), epoch, attempt{
 		receiver: ref, caller: strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, r.Scanner}, "\x00"),
 		post: func(ctx context.Context, to receiver.Address) announce.Outcome {
 			// Some versions of DefectDojo create a product twice for two imports at once

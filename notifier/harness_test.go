@@ -117,7 +117,9 @@ type world struct {
 	cluster *cluster
 	core    *coreclient.CoreV1Client
 	clock   *testingclock.FakePassiveClock
-	slack   *standin.Standin
+	// answerWithin is when the notifier answers at the latest; 0 for its default.
+	answerWithin time.Duration
+	slack        *standin.Standin
 	// slackURL is the webhook URL in key url of Secret shop/slack. slackHost is its host and port.
 	slackURL, slackHost string
 	notifier            *httptest.Server
@@ -181,7 +183,7 @@ func (w *world) start(receivers map[string]notifier.Receiver, hosts ...string) {
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
 		Metrics:   notifier.NewMetrics(w.registry),
 		Log:       slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Clock:     w.clock,
+		Clock:     w.clock, AnswerWithin: w.answerWithin,
 	})
 	w.notifier = httptest.NewTLSServer(server.Handler())
 	w.t.Cleanup(w.notifier.Close)

@@ -105,6 +105,8 @@ type mailSession struct {
 	// isGenuine is true once the client has presented the right password.
 	isGenuine bool
 	envelope  []string
+	// accept decides about a message; nil accepts it.
+	accept func() error
 }
 
 func (m *mailSession) Reset()        { m.envelope = nil }
@@ -123,10 +125,13 @@ func (m *mailSession) Rcpt(to string, _ *smtp.RcptOptions) error {
 	return nil
 }
 
-func (m *mailSession) Data(r io.Reader) error {
+func (m *mailSession) Data(r io.Reader) (answer error) {
 	body, err := io.ReadAll(r)
 	if err != nil {
 		return err
+	}
+	if m.accept != nil {
+		defer func() { answer = m.accept() }()
 	}
 	m.server.mu.Lock()
 	defer m.server.mu.Unlock()
@@ -306,13 +311,21 @@ func TestMailOutcomes(t *testing.T) {
 		"accepted, no answer to QUIT":  {[]string{greeting, ok, ok, ok, ok, data, ok}, delivered, ""},
 		"not now":                      {[]string{"421 4.3.2 shutting down"}, failed, "answers 421 4.3.2 to the connection: shutting down"},
 		"never":                        {[]string{"554 5.7.1 listed"}, refused, "answers 554 5.7.1 to the connection: listed"},
-		"EHLO is refused":              {[]string{greeting, "550 who", "550 who"}, refused, "answers 550 to EHLO: who"},
+		"EHLO is refused":              {[]string{greeting, "550 who", "550 who"}, refused, "answers 550 to EHLO example.com: who"},
 		"the sender is refused":        {[]string{greeting, ok, "550 5.7.60 not allowed"}, refused, "5.7.60 to MAIL FROM: not allowed; the server must let the notifier send as " + mailFrom},
 		"the sender is throttled":      {[]string{greeting, ok, "451 4.7.1 slow down"}, failed, "answers 451 4.7.1 to MAIL FROM: slow down"},
 		"a recipient is refused":       {[]string{greeting, ok, ok, "550 5.1.1 no", ok, data, ok}, partly, "for 1 of 2 recipients, and refused team@example.com (550 5.1.1); correct"},
 		"the last recipient refused":   {[]string{greeting, ok, ok, ok, "550 no", data, ok}, partly, "refused o'neil+scans@example.org (550); correct"},
 		"all recipients are refused":   {[]string{greeting, ok, ok, "550 5.1.1 no", "553 5.1.3 no", ok}, refused, "answers 553 5.1.3 to RCPT TO o'neil+scans@example.org"},
-		"a recipient is grey-listed":   {[]string{greeting, ok, ok, ok, "450 4.7.1 later", ok}, failed, "answers 450 4.7.1 to RCPT TO o'neil+scans@example.org: later"},
+		"a recipient is grey-listed":   {[]string{greeting, ok, ok, ok, "450 4.7.1 later", data, ok}, partly, "refused o'neil+scans@example.org (450 4.7.1); correct"},
+		"a mailbox is full":            {[]string{greeting, ok, ok, "452 4.2.2 full", ok, data, ok}, partly, "refused team@example.com (452 4.2.2); the mailbox takes no mail, or is full"},
+		"a domain does not exist":      {[]string{greeting, ok, ok, "450 4.1.2 <x@y>: Domain not found", ok, data, ok}, partly, "(450 4.1.2); check the domain of the recipient"},
+		"all refused, one for now":     {[]string{greeting, ok, ok, "450 4.7.1 later", "550 5.1.1 no", ok}, failed, "answers 450 4.7.1 to RCPT TO team@example.com: later"},
+		"the server closes":            {[]string{greeting, ok, ok, ok, "421 4.3.2 shutting down"}, failed, "answers 421 4.3.2 to RCPT TO o'neil+scans@example.org"},
+		"the name is refused":          {[]string{greeting, ok, ok, "504 5.5.2 <x>: Helo command rejected: need fully-qualified hostname", "504 5.5.2 <x>: Helo command rejected: need fully-qualified hostname"}, refused, "does not take example.com as the notifier's name in EHLO: set helo"},
+		"a password is needed":         {[]string{greeting, ok, "530 5.7.57 Client not authenticated to send mail"}, refused, "the server requires a user: set secretRef"},
+		"TLS is needed":                {[]string{greeting, ok, "530 5.7.0 Must issue a STARTTLS command first"}, refused, "the server requires TLS: set tls"},
+		"the sender's domain":          {[]string{greeting, ok, "553 5.1.8 no such domain"}, refused, "the domain of the sender scanner@example.com does not exist"},
 		"DATA is refused":              {[]string{greeting, ok, ok, ok, ok, "554 5.5.1 no"}, refused, "answers 554 5.5.1 to DATA"},
 		"the message is too large":     {[]string{greeting, ok, ok, ok, ok, data, "552 5.3.4 too big"}, refused, "answers 552 5.3.4 to the message: too big; the message has 3 KiB"},
 		"the message is spam":          {[]string{greeting, ok, ok, ok, ok, data, "554 5.7.1 spam"}, refused, "to the message: spam"},
@@ -391,6 +404,39 @@ func TestMailTLS(t *testing.T) {
 			}
 			if delivered := got.Result == announce.Delivered; delivered != (tt.reason == "") || delivered != (len(s.got()) == 1) {
 				t.Errorf("outcome %+v and %d messages", got, len(s.got()))
+			}
+		})
+	}
+}
+
+// TestSlowMailServer: a delivery that takes longer than a request goes on, and is not started again. The next requests learn what became of it.
+func TestSlowMailServer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer error
+		want   announce.Result
+	}{
+		"it takes the message": {nil, announce.Delivered},
+		"it refuses it":        {&smtp.SMTPError{Code: 554, EnhancedCode: smtp.EnhancedCode{5, 7, 1}, Message: "spam"}, announce.Permanent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, answered := &server{}, make(chan struct{})
+			host, _ := serveMail(t, s, nil, false, func(session *mailSession) {
+				session.accept = func() error { <-answered; return tt.answer }
+			})
+			s.URL = "smtp://" + host
+			c := newContractWith(t, announce.ReceiverTypeEmail, s, contractSettings{deadline: time.Minute, answerWithin: 50 * time.Millisecond}, s.URL)
+			for range 3 {
+				if got := c.deliver(delivery("1").Message); got.Result != announce.UnknownOutcome || got.Reason != announce.ReasonInProgress || got.RetryAfter <= 0 {
+					t.Fatalf("outcome while the server takes its time: %+v, want that it is in progress", got)
+				}
+			}
+			close(answered)
+			got := c.deliver(delivery("1").Message)
+			for got.Reason == announce.ReasonInProgress {
+				got = c.deliver(delivery("1").Message)
+			}
+			if n := len(s.got()); got.Result != tt.want || n != 1 {
+				t.Errorf("outcome %+v after %d messages, want %s after 1", got, n, tt.want)
 			}
 		})
 	}

@@ -36,8 +36,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
-// deliveryTimeout bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
-const deliveryTimeout = 27 * time.Second
+const (
+	// prepareTimeout bounds reading the Secret and waiting for a slot. Each receiver has its own deadline after that.
+	prepareTimeout = 12 * time.Second
+	// answerWithin is when a request is answered at the latest, before the manager's own deadline (client.Deadline). A receiver of messages by HTTP
+	// has answered by then (receiver.Timeout). A mail server may take longer.
+	answerWithin = 27 * time.Second
+	// progressRetry is the wait that is requested while a delivery is in progress.
+	progressRetry = 15 * time.Second
+)
 
 // Addresses resolves what a receiver's Secret holds. It returns an outcome instead if that is not usable.
 type Addresses interface {
@@ -68,8 +75,10 @@ type Config struct {
 	// Lease decides whether this notifier sends; nil if it is the only one.
 	Lease   *Lease
 	Metrics *Metrics
-	Log     *slog.Logger
-	Clock   cache.Clock
+	// AnswerWithin is when a request for a delivery is answered at the latest; 0 means the constant answerWithin.
+	AnswerWithin time.Duration
+	Log          *slog.Logger
+	Clock        cache.Clock
 }
 
 // Server serves announce.DeliveryPath, export.Path and announce.EpochPath. It is safe for concurrent use.
@@ -78,6 +87,8 @@ type Server struct {
 	// delivered has the outcomes of messages that were delivered recently. A restart clears it: a message whose outcome did not reach the manager
 	// may then be delivered twice.
 	delivered *cache.LRUExpireCache
+	// unclaimed has the outcomes of deliveries that failed after their request was answered, for the next request.
+	unclaimed *cache.LRUExpireCache
 	// flights joins concurrent requests for the same message and receiver into one delivery.
 	flights singleflight.Group
 	epochs  epochs
@@ -86,7 +97,8 @@ type Server struct {
 
 // New returns a Server.
 func New(c Config) *Server {
-	return &Server{Config: c, epochs: epochs{lease: c.Lease}, delivered: cache.NewLRUExpireCacheWithClock(maxDeliveries, c.Clock)}
+	return &Server{Config: c, epochs: epochs{lease: c.Lease}, delivered: cache.NewLRUExpireCacheWithClock(maxDeliveries, c.Clock),
+		unclaimed: cache.NewLRUExpireCacheWithClock(maxDeliveries, c.Clock)}
 }
 
 // Handler returns the HTTP handler for deliveries.
@@ -223,24 +235,42 @@ func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery, epoch int
 		s.Log.Info("message was delivered before", "digest", d.Message.ID, "namespace", ref.Namespace)
 		return before.(announce.Outcome)
 	}
-	// The delivery continues when the caller disconnects: its retry then learns the outcome.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliveryTimeout)
-	defer cancel()
+	if before, found := s.unclaimed.Get(key); found {
+		s.unclaimed.Remove(key)
+		return before.(announce.Outcome)
+	}
+	within := cmp.Or(s.AnswerWithin, answerWithin)
+	timer := time.NewTimer(within)
+	defer timer.Stop()
 	for {
-		result, _, _ := s.flights.Do(key, func() (any, error) {
+		// The delivery continues when the caller disconnects, or has waited long enough: its retry then learns the outcome.
+		flight := s.flights.DoChan(key, func() (any, error) {
 			if before, found := s.delivered.Get(key); found {
 				return before, nil
 			}
-			outcome := s.deliver(ctx, d, epoch)
-			if outcome.Result == announce.Delivered {
+			begun := time.Now()
+			outcome := s.deliver(context.WithoutCancel(ctx), d, epoch)
+			switch {
+			case outcome.Result == announce.Delivered:
 				s.delivered.Add(key, outcome, deliveryAge)
+			case time.Since(begun) >= within:
+				s.unclaimed.Add(key, outcome, deliveryAge)
 			}
 			return outcome, nil
 		})
-		outcome := result.(announce.Outcome)
-		// The request may have joined the delivery of a leader that was deposed, whose refusal says nothing about this request.
-		if outcome.Reason != announce.ReasonDeposed || !s.epochs.isCurrent(epoch) {
-			return outcome
+		select {
+		case result := <-flight:
+			s.unclaimed.Remove(key)
+			outcome := result.Val.(announce.Outcome)
+			// The request may have joined the delivery of a leader that was deposed, whose refusal says nothing about this request.
+			if outcome.Reason != announce.ReasonDeposed || !s.epochs.isCurrent(epoch) {
+				return outcome
+			}
+		case <-timer.C:
+			return announce.Outcome{
+				Result: announce.UnknownOutcome, Reason: announce.ReasonInProgress, RetryAfter: progressRetry,
+				Message: "the receiver takes long to answer; the delivery goes on, and is not started again",
+			}
 		}
 	}
 }
@@ -272,13 +302,15 @@ type attempt struct {
 // attempt resolves the address, waits for the budget and posts, unless a higher epoch begins before.
 func (s *Server) attempt(ctx context.Context, epoch int64, a attempt) announce.Outcome {
 	start := s.Clock.Now()
-	address, none := s.Addresses.Address(ctx, a.receiver)
+	preparing, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	address, none := s.Addresses.Address(preparing, a.receiver)
 	if none != nil {
 		return s.recordOutcome(a, start, *none)
 	}
 	// An app has a limit for each channel, a webhook has only one channel.
 	budget := address.Key() + "\x00" + a.receiver.Channel
-	if wait, err := s.Budget.Take(ctx, budget, a.caller); err != nil {
+	if wait, err := s.Budget.Take(preparing, budget, a.caller); err != nil {
 		return s.recordOutcome(a, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for a slot of the receiver"})
 	} else if wait > 0 {
 		return s.recordOutcome(a, start, announce.Outcome{

@@ -576,6 +576,14 @@ type EmailReceiver struct {
 	// +required
 	From EmailAddress `json:"from,omitempty"`
 
+	// helo is the name that the notifier gives to the server in EHLO, such as scanner.example.com. Unset: the domain of from. Some servers refuse
+	// a name that has no address in DNS.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Helo string `json:"helo,omitempty"`
+
 	// to are the addresses of the recipients, without names. Each recipient sees the others.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

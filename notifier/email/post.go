@@ -5,6 +5,7 @@
 package email
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wneessen/go-mail/smtp"
 
@@ -36,12 +38,25 @@ func NewPoster(network receiver.Network) *Poster {
 	return &Poster{network: network, client: receiver.NewClient("the mail server", network)}
 }
 
-// Post sends a message, once, within receiver.Timeout. The outcome contains nothing of the password.
+// Limits of the phases of a delivery (https://www.rfc-editor.org/rfc/rfc5321#section-4.5.3.2). A server may look for spam before it greets, and before
+// it answers the message: a client that gives up earlier causes copies.
+const (
+	connectLimit = 30 * time.Second
+	greetLimit   = 5 * time.Minute
+	commandLimit = 2 * time.Minute
+	messageLimit = 3 * time.Minute
+	acceptLimit  = 10 * time.Minute
+	quitLimit    = 5 * time.Second
+	// Timeout bounds a delivery as a whole.
+	Timeout = 20 * time.Minute
+)
+
+// Post sends a message, once, within Timeout. The outcome contains nothing of the password.
 //
-// The message is delivered if the server takes it for at least one recipient. Outcome.Message then names those that it refuses for good. If it
-// refuses one for now, nobody gets the message yet: those who had it would get it again.
+// The message is delivered if the server takes it for at least one recipient. Outcome.Message then names the others, who do not get it: one full
+// mailbox must not keep the message from everybody else, and those who have it must not get it again.
 func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	ref := d.Receiver.Mail
 	if ref == nil {
@@ -52,6 +67,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
 	}
 	s := &session{poster: p, to: to, ref: *ref}
+	s.deadline, _ = ctx.Deadline()
 	defer s.close()
 	conn, none := s.connect(ctx)
 	if none != nil {
@@ -67,8 +83,22 @@ type session struct {
 	ref    announce.MailRef
 	conn   net.Conn
 	smtp   *smtp.Client
-	// refused are the recipients that the server does not accept, with its answers.
-	refused []string
+	// deadline is that of the delivery.
+	deadline time.Time
+	// refused are the recipients that the server does not accept, with its answers, and advice has what to do about them.
+	refused, advice []string
+}
+
+// within limits the time of the next phase.
+func (s *session) within(limit time.Duration) {
+	if s.conn == nil {
+		return
+	}
+	end := time.Now().Add(limit)
+	if !s.deadline.IsZero() && s.deadline.Before(end) {
+		end = s.deadline
+	}
+	_ = s.conn.SetDeadline(end)
 }
 
 func (s *session) close() {
@@ -79,15 +109,15 @@ func (s *session) close() {
 
 // connect returns a connection to the server, from which no more than maxAnswerBytes can be read.
 func (s *session) connect(ctx context.Context) (net.Conn, *announce.Outcome) {
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
 	dialer := &net.Dialer{Control: s.to.Target.Control}
 	conn, err := dialer.DialContext(ctx, "tcp", s.ref.HostPort())
 	if err != nil {
 		return nil, s.poster.client.Failure(err, false)
 	}
 	s.conn = conn
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
-	}
+	s.within(connectLimit)
 	conn = &boundedConn{Conn: conn, remaining: maxAnswerBytes}
 	if s.ref.TLS == announce.MailImplicitTLS {
 		secured := tls.Client(conn, s.tls())
@@ -115,13 +145,14 @@ func (s *session) deliver(conn net.Conn, body []byte) announce.Outcome {
 // greet waits for the server's greeting, and introduces the notifier.
 func (s *session) greet(conn net.Conn) *announce.Outcome {
 	var err error
+	s.within(greetLimit)
 	if s.smtp, err = smtp.NewClient(conn, s.ref.Host()); err != nil {
 		return s.failed("the connection", err, "")
 	}
-	// Servers of the internet compare this name with the address; those for submission do not (RFC 6409). A pod has no better name.
-	if err := s.smtp.Hello("localhost"); err != nil {
-		return s.failed("EHLO", err, "")
+	if err := s.smtp.Hello(s.ref.HeloName()); err != nil {
+		return s.failed("EHLO "+s.ref.HeloName(), err, "")
 	}
+	s.within(commandLimit)
 	return nil
 }
 
@@ -209,42 +240,57 @@ func (m mechanism) Next(fromServer []byte, more bool) (answer []byte, err error)
 	return answer, err
 }
 
-// envelope names the sender and the recipients.
+// envelope names the sender and the recipients. It fails if the server accepts none of them: for now, if that holds for one.
 func (s *session) envelope() *announce.Outcome {
 	// Addresses are of ASCII characters, and so needs no server to support others.
 	s.smtp.SkipSMTPUTF8(true)
+	s.within(commandLimit)
 	if err := s.smtp.Mail("<" + s.ref.From + ">"); err != nil {
 		return s.failed("MAIL FROM", err, "the server must let the notifier send as "+s.ref.From)
 	}
-	var last *announce.Outcome
+	var worst *announce.Outcome
 	for _, recipient := range s.ref.To {
+		s.within(commandLimit)
 		err := s.smtp.Rcpt("<" + recipient + ">")
 		if err == nil {
 			continue
 		}
 		answer, isAnswer := errors.AsType[*textproto.Error](err)
-		last = s.failed("RCPT TO "+recipient, err, "correct or remove the recipient")
-		if !isAnswer || last.Result != announce.Permanent {
-			return last
+		const correct = "correct or remove the recipient"
+		none := s.failed("RCPT TO "+recipient, err, correct)
+		if !isAnswer || answer.Code == closing {
+			return none
+		}
+		if worst == nil || worst.Result == announce.Permanent {
+			worst = none
 		}
 		s.refused = append(s.refused, fmt.Sprintf("%s (%s)", recipient, codesOf(answer)))
+		if advice := cmp.Or(s.adviceFor(answer), correct); !slices.Contains(s.advice, advice) {
+			s.advice = append(s.advice, advice)
+		}
 	}
 	if len(s.refused) == len(s.ref.To) {
-		return last
+		return worst
 	}
 	return nil
 }
 
+// closing is the code with which a server ends the connection (https://www.rfc-editor.org/rfc/rfc5321#section-3.8).
+const closing = 421
+
 // data sends the message. Its outcome is unknown between the end of the message and the server's answer.
 func (s *session) data(body []byte) announce.Outcome {
 	tooLarge := fmt.Sprintf("the message has %d KiB", (len(body)+1023)/1024)
+	s.within(commandLimit)
 	w, err := s.smtp.Data()
 	if err != nil {
 		return *s.failed("DATA", err, tooLarge)
 	}
+	s.within(messageLimit)
 	if _, err := w.Write(body); err != nil {
 		return *s.failed("the message", err, tooLarge)
 	}
+	s.within(acceptLimit)
 	if err := w.Close(); err != nil {
 		if _, isAnswer := errors.AsType[*textproto.Error](err); isAnswer {
 			return *s.failed("the message", err, tooLarge)
@@ -252,18 +298,19 @@ func (s *session) data(body []byte) announce.Outcome {
 		return *s.poster.client.Failure(withoutWords(err), true)
 	}
 	// The server has the message, whatever it answers to QUIT.
+	s.within(quitLimit)
 	_ = s.smtp.Quit()
 	delivered := announce.Outcome{Result: announce.Delivered}
 	if len(s.refused) > 0 {
 		delivered.Reason = announce.ReasonRecipientsRefused
-		delivered.Message = fmt.Sprintf("the mail server took the message for %d of %d recipients, and refused %s; correct or remove them",
-			len(s.ref.To)-len(s.refused), len(s.ref.To), strings.Join(s.refused, ", "))
+		delivered.Message = fmt.Sprintf("the mail server took the message for %d of %d recipients, and refused %s; %s",
+			len(s.ref.To)-len(s.refused), len(s.ref.To), strings.Join(s.refused, ", "), strings.Join(s.advice, "; "))
 	}
 	return delivered
 }
 
 // failed returns the outcome of a step in which the message was certainly not taken: 4xx is temporary, 5xx permanent, and no answer a failure of
-// the network. advice is for answers of 5xx.
+// the network. advice is for answers of 5xx whose enhanced code says no more.
 func (s *session) failed(step string, err error, advice string) *announce.Outcome {
 	answer, isAnswer := errors.AsType[*textproto.Error](err)
 	if !isAnswer {
@@ -273,11 +320,16 @@ func (s *session) failed(step string, err error, advice string) *announce.Outcom
 	if _, words, _ := cutCode(answer.Msg); receiver.IsWord(words) {
 		message += ": " + words
 	}
-	if answer.Code < 500 {
-		return &announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: message}
+	if answer.Code >= 500 {
+		advice = cmp.Or(s.adviceFor(answer), advice)
+	} else {
+		advice = s.adviceFor(answer)
 	}
 	if advice != "" {
 		message += "; " + advice
+	}
+	if answer.Code < 500 {
+		return &announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: message}
 	}
 	return refusal(message)
 }

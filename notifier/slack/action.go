@@ -123,23 +123,10 @@ func markedTotals(c finding.Counts) string {
 // shortDigest is the number of digits that are shown of a digest. They identify an image in practice.
 const shortDigest = 12
 
-// familiarName returns a repository without the parts that Docker adds to the name of an image of Docker Hub: "nginx" for
-// docker.io/library/nginx. No other repository has this name.
-func familiarName(repository string) string {
-	name, onHub := strings.CutPrefix(repository, "docker.io/")
-	if !onHub || name == "" {
-		return repository
-	}
-	if official, isOfficial := strings.CutPrefix(name, "library/"); isOfficial && official != "" {
-		return official
-	}
-	return name
-}
-
 // imageName returns an image with its tags in use, such as "nginx:1.25, 1.26". An image without a tag has the beginning of its
 // digest.
 func imageName(repository string, references []string) string {
-	name := escapedName(familiarName(repository), maxRepository)
+	name := escapedName(announce.FamiliarName(repository), maxRepository)
 	if len(references) == 0 {
 		return name
 	}

@@ -84,7 +84,7 @@ type hiddenFindings struct {
 
 // draftsOf returns the blocks that a message of changes may have, the most important first, and what has none of them.
 func draftsOf(d announce.Message) (drafts []*draft, hidden []hiddenFindings) {
-	var withoutFix, fixed []*draft
+	var urgent, withoutFix, fixed []*draft
 	type ranked struct {
 		*draft
 		ends finding.Counts
@@ -100,9 +100,14 @@ func draftsOf(d announce.Message) (drafts []*draft, hidden []hiddenFindings) {
 		runs := runsIn(d, s.Workloads, s.MoreWorkloads, s.WorkloadNamespaces)
 		in := " in " + imageName(s.Repository, s.References)
 		if len(parts.noFix)+parts.moreNoFix > 0 {
-			withoutFix = append(withoutFix, &draft{
+			noFix := &draft{
 				repository: s.Repository, title: "*No fix yet" + in + "*", runs: runs, lines: linesOf(parts.noFix, func(i announce.Item) string { return noFixLine(d, i) }), more: parts.moreNoFix,
-			})
+			}
+			if hasExploited(parts.noFix) {
+				urgent = append(urgent, noFix)
+			} else {
+				withoutFix = append(withoutFix, noFix)
+			}
 		}
 		if len(parts.fixed)+parts.moreFixed > 0 {
 			fixed = append(fixed, &draft{
@@ -115,15 +120,22 @@ func draftsOf(d announce.Message) (drafts []*draft, hidden []hiddenFindings) {
 	}
 	// Of updates that end equally much, the first one of each image comes before the second one of another.
 	slices.SortStableFunc(updates, func(a, b ranked) int { return cmp.Or(action.Compare(a.ends, b.ends), cmp.Compare(a.rank, b.rank)) })
+	// What is exploited and has no fix comes behind the updates that end what is exploited.
+	first := 0
 	for _, u := range updates {
 		drafts = append(drafts, u.draft)
+		if u.ends.KnownExploited > 0 {
+			first = len(drafts)
+		}
 	}
 	others := slices.Concat(withoutFix, fixed)
-	shownUpdates, shownOthers := min(len(drafts), maxUpdates), min(len(others), maxOthers)
-	for _, dr := range slices.Concat(drafts[shownUpdates:], others[shownOthers:]) {
+	shownUpdates, shownUrgent := min(len(drafts), maxUpdates), min(len(urgent), maxOthers)
+	shownOthers := min(len(others), maxOthers-shownUrgent)
+	first = min(first, shownUpdates)
+	for _, dr := range slices.Concat(drafts[shownUpdates:], urgent[shownUrgent:], others[shownOthers:]) {
 		hidden = append(hidden, dr.hidden())
 	}
-	drafts = slices.Concat(drafts[:shownUpdates], others[:shownOthers])
+	drafts = slices.Concat(drafts[:first], urgent[:shownUrgent], drafts[first:shownUpdates], others[:shownOthers])
 	named := map[[2]string]bool{}
 	for _, s := range d.Sections {
 		if s.FirstTime {
@@ -135,6 +147,10 @@ func draftsOf(d announce.Message) (drafts []*draft, hidden []hiddenFindings) {
 		dr.readMore = repositoryPage(d, dr.repository)
 	}
 	return drafts, hidden
+}
+
+func hasExploited(items []announce.Item) bool {
+	return slices.ContainsFunc(items, func(i announce.Item) bool { return i.KnownExploited })
 }
 
 // listedAction is an action with its listed findings. more is the number of its other findings.
@@ -186,7 +202,7 @@ func leftOut(hidden []hiddenFindings, d announce.Message) string {
 	findings, names := rest.Findings, []string{}
 	for _, h := range hidden {
 		findings += h.findings
-		if name := familiarName(h.repository); !slices.Contains(names, name) {
+		if name := announce.FamiliarName(h.repository); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -195,7 +211,7 @@ func leftOut(hidden []hiddenFindings, d announce.Message) string {
 		return ""
 	}
 	for _, name := range rest.Repositories {
-		names = append(names, familiarName(name))
+		names = append(names, announce.FamiliarName(name))
 	}
 	named := list(names, maxRepository, maxNames, images-len(names))
 	more := linkTo(d.ReadMore, "And "+announce.Pluralize(findings, "more finding"))
@@ -206,7 +222,7 @@ func leftOut(hidden []hiddenFindings, d announce.Message) string {
 func newImages(d announce.Message) string {
 	var names []string
 	for _, name := range d.NewImages {
-		names = append(names, familiarName(name))
+		names = append(names, announce.FamiliarName(name))
 	}
 	listed := list(names, maxRepository, maxNames, d.MoreNewImages)
 	if listed == "" {

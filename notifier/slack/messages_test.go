@@ -83,7 +83,7 @@ func scheduledClean() announce.Message {
 	}
 }
 
-const command = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings --namespace shop"
+const command = "kubectl scanner findings -n shop"
 
 func openssl() announce.Item {
 	return announce.Item{
@@ -266,7 +266,7 @@ func clusterFirstScan() announce.Message {
 			d.Worst[i].Workloads = []string{map[string]string{"docker.io/library/nginx": "Deployment shop/web", "ghcr.io/shop/cart": "Deployment shop/cart"}[item.Repository]}
 		}
 	}
-	d.Suppressed, d.ReadMore = 0, "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings"
+	d.Suppressed, d.ReadMore = 0, "kubectl scanner findings -A"
 	return d
 }
 

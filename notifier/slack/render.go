@@ -115,8 +115,12 @@ func Title(d announce.Message) string {
 // fallback returns the text that Slack shows in notifications and that screen readers read: the title, the severities and what to do first.
 func fallback(d announce.Message) string {
 	text := Title(d)
-	if s := severities(d.Totals); s != "" {
-		text += ": " + s
+	counts := severities(d.Totals)
+	if _, exploited := d.Exploited(); d.Kind == announce.KindChanges && exploited != nil {
+		return text + " · " + counts // it says already what to do first
+	}
+	if counts != "" {
+		text += ": " + counts
 	}
 	updates, worst := d.Actions, d.Worst
 	for _, s := range d.Sections {

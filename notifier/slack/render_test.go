@@ -61,6 +61,25 @@ func TestRenderGolden(t *testing.T) {
 	}
 }
 
+// TestExploitedComesFirst: what is known to be exploited stands in the first block and begins the text of a push message, with a fix and without one.
+func TestExploitedComesFirst(t *testing.T) {
+	noFix := goNet()
+	noFix.KnownExploited = true
+	for id, d := range map[string]announce.Message{
+		"GHSA-4374-p667-p6c8": changesMessage(nginx(opensslCritical(), curl()), cart(noFix)),
+		"CVE-2023-5363":       changesMessage(nginx(curl(), zlib()), cart(openssl())),
+	} {
+		m := Render(d)
+		if want := "Exploited now: " + id + " in ghcr.io/shop/cart (Deployment cart): "; !strings.HasPrefix(m.Text, want) {
+			t.Errorf("the text is %q, want it to begin with %q", m.Text, want)
+		}
+		text := standin.Readable(encode(t, d))
+		if exploited, other := strings.LastIndex(text, id), strings.Index(text, "CVE-2023-38545"); exploited > other {
+			t.Errorf("%s is not the first finding:\n%s", id, text)
+		}
+	}
+}
+
 // TestTitleLinks: a title links to the page that it is about. Without an https address, it is a header.
 func TestTitleLinks(t *testing.T) {
 	const base = "https://scanner.example.com"
@@ -240,7 +259,7 @@ func TestFamiliarNames(t *testing.T) {
 		"docker.io/library/nginx": "nginx", "docker.io/bitnami/redis": "bitnami/redis", "ghcr.io/shop/cart": "ghcr.io/shop/cart",
 		"docker.io/library/": "library/", "docker.io/": "docker.io/", "": "",
 	} {
-		if got := familiarName(name); got != want {
+		if got := announce.FamiliarName(name); got != want {
 			t.Errorf("%s is shown as %q, want %q", name, got, want)
 		}
 	}
@@ -251,7 +270,7 @@ func TestCluster(t *testing.T) {
 	d := clusterFirstScan()
 	text := standin.Readable(encode(t, d))
 	for _, want := range []string{
-		"First scan of the cluster: 816 findings in 64 images", "ClusterScanner platform · 2026-05-04 12:00 UTC",
+		"First scan of the cluster: 1 known exploited among 816 findings in 64 images", "ClusterScanner platform · 2026-05-04 12:00 UTC",
 		"(CronJob shop/backup, Deployment shop/web and 3 more)",
 		"Namespaces with the most urgent findings\nshop · 6 images\n🚨 1 known exploited · 🟥 4 Critical",
 		"• Update libssl3 3.0.9-1 → 3.0.11-1 (3.0.13-1 for 1 finding) in nginx (CronJob backup, Deployment web and 3 more): ends 1 known exploited among 1 Critical, 4 High",
@@ -280,7 +299,7 @@ func TestCluster(t *testing.T) {
 	}
 	text = standin.Readable(encode(t, namespacesJoined()))
 	for _, want := range []string{
-		"1 new finding in the cluster, and first scan of 5 namespaces\n", "\n🚨 2 known exploited · 🟥 4 Critical", "\n\nblog · 2 images\n", "\nand 3 more namespaces\n",
+		"update libssl3 to 3.0.11-1, and 1 more exploited · the cluster\n", "First scan of these namespaces\n", "\n🚨 2 known exploited · 🟥 4 Critical", "\n\nblog · 2 images\n", "\nand 3 more namespaces\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("want %q in\n%s", want, text)
@@ -296,9 +315,9 @@ func TestLimitedToNamespaces(t *testing.T) {
 	d.OnlyNamespaces, d.MoreOnlyNamespaces = []string{"blog", "shop", "shop-test"}, 4
 	several := standin.Readable(encode(t, d))
 	for text, want := range map[string][]string{
-		one: {"First scan of shop: 816 findings in 64 images\n", "ClusterScanner platform · namespace shop · ", "`kubectl -n shop get imagescans -o wide`"},
+		one: {"First scan of shop: 1 known exploited among 816 findings in 64 images\n", "ClusterScanner platform · namespace shop · ", "`kubectl -n shop get imagescans -o wide`"},
 		several: {
-			"First scan of 7 namespaces: 816 findings in 64 images\n", " · namespaces blog, shop, shop-test and 4 more · ",
+			"First scan of 7 namespaces: 1 known exploited among 816 findings in 64 images\n", " · namespaces blog, shop, shop-test and 4 more · ",
 			"`for n in blog shop shop-test; do kubectl -n $n get imagescans -o wide; done`", "The commands are for the first 3 of 7 namespaces.",
 		},
 	} {

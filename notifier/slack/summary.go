@@ -32,7 +32,11 @@ func (m *message) summary(d announce.Message) {
 		drafts = append(drafts, updateDraft(d, u))
 	}
 	if len(parts.noFix) > 0 {
-		drafts = append(drafts, &draft{title: "*No fix yet*", lines: linesOf(parts.noFix, func(i announce.Item) string { return noFixLine(d, i) })})
+		first := len(drafts)
+		if hasExploited(parts.noFix) {
+			first = slices.IndexFunc(append(parts.updates[:first:first], listedAction{}), func(u listedAction) bool { return u.action.Ends.KnownExploited == 0 })
+		}
+		drafts = slices.Insert(drafts, first, &draft{title: "*No fix yet*", lines: linesOf(parts.noFix, func(i announce.Item) string { return noFixLine(d, i) })})
 	}
 	drafts, _ = layOut(drafts, m.limit-m.size-below.size-len(footer(d))-leftOutReserve)
 	for _, dr := range drafts {

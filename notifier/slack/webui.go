@@ -31,7 +31,7 @@ func titlePage(d announce.Message) string {
 // one namespace.
 func repositoryPage(d announce.Message, repository string) string {
 	if namespace := namespaceOf(d); d.WebUI != "" && namespace != "" && repository != "" {
-		if page := ui.PageURL(d.WebUI, ui.ImagesPage, map[string]string{"namespace": namespace, "text": familiarName(repository)}); linkable(page) {
+		if page := ui.PageURL(d.WebUI, ui.ImagesPage, map[string]string{"namespace": namespace, "text": announce.FamiliarName(repository)}); linkable(page) {
 			return page
 		}
 	}

@@ -111,7 +111,7 @@ type Outcome struct {
 	// Message is for people, with the receiver's own words if there are any. It never holds an address or a secret. At most
 	// MaxMessageBytes.
 	Message string `json:"message,omitempty"`
-	// RetryAfter is set with RateLimited.
+	// RetryAfter is set with RateLimited and with ReasonInProgress.
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
 	// Timestamp identifies the delivered message in its channel; empty if the receiver has no threads.
 	Timestamp string `json:"timestamp,omitempty"`
@@ -129,13 +129,16 @@ const (
 	ReasonReceiverRefused = "ReceiverRefused" // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
 	// ReasonRecipientsRefused comes with Delivered: some of a mail's recipients were refused for good.
 	ReasonRecipientsRefused = "RecipientsRefused"
-	ReasonReceiverLimited   = "ReceiverLimited"     // 429, 503 with Retry-After, or the notifier's own budget
-	ReasonReceiverFailed    = "ReceiverFailed"      // 5xx
-	ReasonNetwork           = "Network"             // no connection
-	ReasonAnswerLost        = "AnswerLost"          // sent, no answer
-	ReasonUnconfirmed       = "DeliveryUnconfirmed" // given up after many attempts without an answer
-	ReasonStoreBudget       = "StoreBudgetExceeded" // what is recorded of the namespace's receivers takes all its room in the store
-	ReasonNotifierUnavail   = "NotifierUnavailable" // the manager could not reach the notifier
-	ReasonDeposed           = "Deposed"             // the notifier has seen a newer leader than this manager
-	ReasonClusterAPI        = "KubernetesAPI"       // the notifier got no answer, or an error, from the Kubernetes API
+	ReasonReceiverLimited   = "ReceiverLimited" // 429, 503 with Retry-After, or the notifier's own budget
+	ReasonReceiverFailed    = "ReceiverFailed"  // 5xx
+	ReasonNetwork           = "Network"         // no connection
+	ReasonAnswerLost        = "AnswerLost"      // sent, no answer
+	// ReasonInProgress comes with UnknownOutcome and Outcome.RetryAfter: the receiver has not answered yet. A request with the same message ID then joins
+	// the delivery that is in progress.
+	ReasonInProgress      = "DeliveryInProgress"
+	ReasonUnconfirmed     = "DeliveryUnconfirmed" // given up after many attempts without an answer
+	ReasonStoreBudget     = "StoreBudgetExceeded" // what is recorded of the namespace's receivers takes all its room in the store
+	ReasonNotifierUnavail = "NotifierUnavailable" // the manager could not reach the notifier
+	ReasonDeposed         = "Deposed"             // the notifier has seen a newer leader than this manager
+	ReasonClusterAPI      = "KubernetesAPI"       // the notifier got no answer, or an error, from the Kubernetes API
 )

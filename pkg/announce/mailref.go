@@ -8,15 +8,18 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // MailRef is the server and the addresses of mails. None of it is secret.
 type MailRef struct {
 	// Server is the name of the server or its IPv4 address, with its port if it is not the default one of TLS.
-	Server string   `json:"server"`
-	TLS    MailTLS  `json:"tls"`
-	From   string   `json:"from"`
-	To     []string `json:"to"`
+	Server string  `json:"server"`
+	TLS    MailTLS `json:"tls"`
+	From   string  `json:"from"`
+	// Helo is the name that the notifier gives to the server; empty for the domain of From.
+	Helo string   `json:"helo,omitempty"`
+	To   []string `json:"to"`
 }
 
 // MailTLS is when the connection to a mail server becomes a TLS connection.
@@ -41,9 +44,14 @@ const MaxMailRecipients = 20
 // maxMailAddress bounds an address in bytes (https://www.rfc-editor.org/errata/eid1690).
 const maxMailAddress = 254
 
+// maxHelo bounds the name of a host in bytes.
+const maxHelo = 253
+
 var (
 	// mailAddress matches addresses of ASCII characters that need no quotes in the protocol. The API has the same pattern.
 	mailAddress = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+)*@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`)
+	// mailHost is the API's pattern of a host.
+	mailHost = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`)
 	// mailServer is also the API's pattern.
 	mailServer = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*(:[0-9]{1,5})?$`)
 )
@@ -57,6 +65,8 @@ func (r MailRef) Validate() error {
 		return fmt.Errorf("tls: want %s, %s or %s", MailStartTLS, MailImplicitTLS, MailWithoutTLS)
 	case len(r.Server) > 259, !mailServer.MatchString(r.Server), err != nil, notPort != nil:
 		return errors.New("server: want a host, or a host and a port")
+	case r.Helo != "" && (len(r.Helo) > maxHelo || !mailHost.MatchString(r.Helo)):
+		return errors.New("helo: want the name of a host")
 	case !isMailAddress(r.From):
 		return errors.New("from: not an address")
 	case len(r.To) == 0, len(r.To) > MaxMailRecipients:
@@ -77,6 +87,12 @@ func (r MailRef) Host() string {
 		return host
 	}
 	return r.Server
+}
+
+// HeloName returns the name for the command EHLO. Many servers refuse one without a domain, such as that of a pod.
+func (r MailRef) HeloName() string {
+	_, domain, _ := strings.Cut(r.From, "@")
+	return cmp.Or(r.Helo, domain)
 }
 
 // HostPort returns the server with its port.

@@ -163,17 +163,20 @@ func (d *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 		if answered.RefusedSince.IsZero() {
 			answered.RefusedSince = now
 		}
+	}
+	inProgress := outcome.Result == UnknownOutcome && outcome.Reason == ReasonInProgress
+	if refused || inProgress {
 		state.Unanswered = max(0, state.Unanswered-1)
 	}
-	switch outcome.Result {
-	case Delivered:
+	switch {
+	case outcome.Result == Delivered:
 		announcement, err := completeDelivery(now, &state)
 		if err == nil {
 			answered.recordThread(d.settings.Address, outcome, announcement)
 		}
 		return state, announcement, err
-	case RateLimited:
-		// Rate limiting does not count as a failure, which would make the next wait longer than requested. The status still shows it.
+	case outcome.Result == RateLimited, inProgress:
+		// Neither counts as a failure, which would make the next wait longer than requested. The status still shows it.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
 		state.LastError, state.Stopped = deliveryError(now, outcome), nil
 		return state, nil, nil

@@ -2,6 +2,7 @@ package announce
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,24 @@ func TestRateLimited(t *testing.T) {
 			t.Errorf("last error %+v after a delivery, want none", s.last.After.LastError)
 		}
 	}
+}
+
+// TestInProgress: while the receiver takes its time, the same message is asked about, without a failure and however often. Nothing else is sent.
+func TestInProgress(t *testing.T) {
+	inProgress := Outcome{Result: UnknownOutcome, Reason: ReasonInProgress, RetryAfter: 15 * time.Second}
+	s := readyToSend(t, slices.Repeat([]Outcome{inProgress}, 2*maxUnanswered)...)
+	first := ""
+	for range 2 * maxUnanswered {
+		s.dispatchNext()
+		s.wantNext(15 * time.Second)
+		outbox := s.last.After.Outbox
+		if outbox == nil || !outbox.LatestUnanswered || s.last.After.Failures != 0 || first != "" && outbox.Message.ID != first {
+			t.Fatalf("state %+v, want the same message, unanswered and without a failure", s.last.After)
+		}
+		first = outbox.Message.ID
+	}
+	single(t, s.dispatchNext())
+	s.wantIdle()
 }
 
 // TestStopped: after a permanent error, the next attempt follows a change of the Scanner, or comes after five minutes.

@@ -49,9 +49,12 @@ func (m Message) inCluster(namespace string) string {
 
 func (m Message) subject() string {
 	all := Pluralize(m.Totals.Total(), "finding") + " in " + Pluralize(m.Images, "image")
+	if n := m.Totals.KnownExploited; n > 0 {
+		all = fmt.Sprintf("%d known exploited among %s", n, all)
+	}
 	switch m.Kind {
 	case KindChanges:
-		return m.changesTitle()
+		return m.exploitedTitle()
 	case KindBaselineRenewed:
 		return fmt.Sprintf("Baseline renewed for %s: %s", m.where(), all)
 	case KindEngineChanged:
@@ -74,6 +77,85 @@ func (t *Trend) title() string {
 		return ""
 	}
 	return fmt.Sprintf(", %d opened, %d ended", t.Opened, t.Fixed)
+}
+
+// Bounds of the names in the title of a message about an exploited vulnerability. Together they leave room for what to do.
+const (
+	maxTitleImage    = 36
+	maxTitleWorkload = 32
+	maxTitlePackage  = 28
+	maxTitleVersion  = 24
+)
+
+// exploitedTitle begins with what is known to be exploited and with what to do about it, such as "Exploited now: CVE-2023-5363 in nginx (Deployment web and
+// 4 more): update libssl3 to 3.0.11-1, and 1 more exploited · shop". A phone shows little more than the beginning. Without anything exploited, the
+// title is that of the changes.
+func (m Message) exploitedTitle() string {
+	title, n := m.changesTitle(), m.Totals.KnownExploited
+	section, item := m.Exploited()
+	switch {
+	case item == nil && n > 0:
+		return fmt.Sprintf("Exploited now: %s · %s", Pluralize(n, "finding"), title)
+	case item == nil:
+		return title
+	}
+	what := "no fix yet"
+	if item.FixedIn != "" {
+		what = fmt.Sprintf("update %s to %s", text.Truncate(item.Package, maxTitlePackage), text.Truncate(strings.ReplaceAll(item.FixedIn, ", ", " or "), maxTitleVersion))
+	}
+	more := ""
+	if n > 1 {
+		more = fmt.Sprintf(", and %d more exploited", n-1)
+	}
+	image := FamiliarName(section.Repository)
+	if len(image) > maxTitleImage {
+		// The end tells images apart.
+		image = text.Truncate("…"+image[max(0, strings.LastIndex(image, "/")):], maxTitleImage)
+	}
+	return fmt.Sprintf("Exploited now: %s in %s%s: %s%s · %s", text.Truncate(item.ID, maxTitleID), image, m.runsIn(*section), what, more, m.where())
+}
+
+// Exploited returns the worst finding of a message of changes that is known to be exploited, with its section; nil if no listed one is. One that is fixed
+// does not count.
+func (m Message) Exploited() (section *Section, item *Item) {
+	for s := range m.Sections {
+		for i := range m.Sections[s].Items {
+			candidate := &m.Sections[s].Items[i]
+			if !candidate.KnownExploited || candidate.Change == diff.ChangeFixed {
+				continue
+			}
+			if item == nil || candidate.Severity > item.Severity {
+				section, item = &m.Sections[s], candidate
+			}
+		}
+	}
+	return section, item
+}
+
+// runsIn returns a workload of a section, rather one that runs all the time, and the number of the others, such as " (Deployment web and 4 more)".
+func (m Message) runsIn(s Section) string {
+	if len(s.Workloads) == 0 {
+		return ""
+	}
+	first := max(0, slices.IndexFunc(s.Workloads, func(w string) bool { return !strings.HasPrefix(w, "CronJob ") && !strings.HasPrefix(w, "Job ") }))
+	name := text.Truncate(strings.Replace(s.Workloads[first], " "+m.Namespace+"/", " ", 1), maxTitleWorkload)
+	if more := len(s.Workloads) - 1 + max(0, s.MoreWorkloads); more > 0 {
+		name += fmt.Sprintf(" and %d more", more)
+	}
+	return " (" + name + ")"
+}
+
+// FamiliarName returns a repository without the parts that Docker adds to the name of an image of Docker Hub: "nginx" for
+// docker.io/library/nginx. No other repository has this name.
+func FamiliarName(repository string) string {
+	name, onHub := strings.CutPrefix(repository, "docker.io/")
+	if !onHub || name == "" {
+		return repository
+	}
+	if official, isOfficial := strings.CutPrefix(name, "library/"); isOfficial && official != "" {
+		return official
+	}
+	return name
 }
 
 // changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.

@@ -43,7 +43,28 @@ func TestTitles(t *testing.T) {
 		d.Cluster = name
 		return d
 	}
+	exploited := func(fixedIn string, more int, workloads ...string) Message {
+		d := announced(item(diff.ChangeNew, "CVE-1"), Item{Change: diff.ChangeNew, ID: "CVE-2", KnownExploited: true, Severity: finding.High, Package: "libssl3", FixedIn: fixedIn})
+		d.Sections[0].Repository, d.Sections[0].Workloads, d.Sections[0].MoreWorkloads = "docker.io/library/nginx", workloads, more
+		d.Totals = finding.Counts{High: 2, KnownExploited: 1}
+		return d
+	}
+	many2 := exploited("3.0.11-1", 0)
+	many2.Totals.KnownExploited = 3
+	onlyCounted := announced(item(diff.ChangeNew, "CVE-1"), item(diff.ChangeNew, "CVE-2"))
+	onlyCounted.Totals = finding.Counts{High: 9, KnownExploited: 2}
+	longName := exploited("1", 0, "Deployment shop/web")
+	longName.Sections[0].Repository = "registry.example.com/a/rather/long/path/to/an/image-1"
+	over := announced(Item{Change: diff.ChangeFixed, ID: "CVE-1", KnownExploited: true})
 	for want, d := range map[string]Message{
+		"Exploited now: CVE-2 in nginx (Deployment web and 4 more): update libssl3 to 3.0.11-1 · shop": exploited("3.0.11-1", 3, "CronJob shop/backup", "Deployment shop/web"),
+		"Exploited now: CVE-2 in nginx (Job once): update libssl3 to 18.1 or 20.1 · shop":              exploited("18.1, 20.1", 0, "Job shop/once"),
+		"Exploited now: CVE-2 in nginx: no fix yet · prod-eu/shop":                                     in("prod-eu", exploited("", 0)),
+		"Exploited now: CVE-2 in nginx: update libssl3 to 3.0.11-1, and 2 more exploited · shop":       many2,
+		"Exploited now: CVE-2 in …/image-1 (Deployment web): update libssl3 to 1 · shop":               longName,
+		"Exploited now: 2 findings · 2 new findings in shop":                                           onlyCounted,
+		"Fixed: CVE-1 in shop": over,
+		"First scan of shop: 1 known exploited among 3 findings in 2 images":               {Kind: KindFirstScan, Totals: finding.Counts{High: 3, KnownExploited: 1}, Images: 2},
 		"New: CVE-1 in prod-eu/shop":                                                       in("prod-eu", announced(item(diff.ChangeNew, "CVE-1"))),
 		"First scan of prod-eu/shop: 1 finding in 2 images":                                in("prod-eu", Message{Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2}),
 		"First scan of cluster prod-eu: 1 finding in 2 images":                             in("prod-eu", cluster(Message{Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2})),
@@ -57,7 +78,6 @@ func TestTitles(t *testing.T) {
 		"Fix available: CVE-1 in shop":                                                     announced(item(diff.ChangeFixAvailable, "CVE-1"), item(diff.ChangeFixAvailable, "CVE-1")),
 		"More urgent: CVE-1 in shop":                                                       announced(item(diff.ChangeEscalated, "CVE-1")),
 		"Back again: CVE-1 in shop":                                                        announced(item(diff.ChangeRegressed, "CVE-1")),
-		"Fixed: CVE-1 in shop":                                                             announced(item(diff.ChangeFixed, "CVE-1")),
 		"Exception ended: CVE-1 in shop":                                                   announced(ended),
 		"2 new findings in shop":                                                           announced(item(diff.ChangeNew, "CVE-1"), item(diff.ChangeNew, "CVE-2")),
 		"1 new finding, 1 fix available in shop":                                           announced(item(diff.ChangeNew, "CVE-1"), item(diff.ChangeFixAvailable, "CVE-1")),
