@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"mime/multipart"
 	"net/http"
+	"strconv"
 
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -77,7 +78,7 @@ func encode(r export.Request) (body []byte, contentType string, err error) {
 	for _, field := range [][2]string{
 		{"scan_type", "Generic Findings Import"}, {"auto_create_context", "true"}, {"product_type_name", r.Project.DefectDojo.ProductType},
 		{"product_name", r.Project.DefectDojo.Product}, {"engagement_name", r.Project.DefectDojo.Engagement}, {"test_title", r.Project.DefectDojo.Test},
-		{"close_old_findings", "true"}, {"do_not_reactivate", "false"}, {"minimum_severity", "Info"},
+		{"close_old_findings", strconv.FormatBool(!r.KeepOld)}, {"do_not_reactivate", "false"}, {"minimum_severity", "Info"},
 	} {
 		if err := form.WriteField(field[0], field[1]); err != nil {
 			return nil, "", err

@@ -67,7 +67,7 @@ func (defectDojo) needsAllResults() bool { return true }
 func (defectDojo) lacksDocument(store.WorkloadVersion) bool { return false }
 
 func (d defectDojo) versionOf(s Settings, w store.WorkloadVersion) string {
-	return sumOf(w.Version, s.exceptionsIn(w.Namespace).Key(), fmt.Sprint(d.projectOf(s, w)))
+	return sumOf(w.Version, s.exceptionsIn(w.Namespace).Key(), fmt.Sprint(d.projectOf(s, w)), fmt.Sprint(s.hasAnomaly))
 }
 
 func (d defectDojo) documents(ctx context.Context, s Settings, from Store, w store.WorkloadVersion) (map[string]document, error) {
@@ -78,23 +78,25 @@ func (d defectDojo) documents(ctx context.Context, s Settings, from Store, w sto
 		return nil, err
 	}
 	p := d.projectOf(s, w)
-	report, err := encodeDefectDojo(p.DefectDojo, details.Findings)
-	return map[string]document{"": documentOf(p, report)}, err
+	report, isCut, err := encodeDefectDojo(p.DefectDojo, details.Findings)
+	made := documentOf(p, report)
+	made.isCut = isCut || details.Counts.Total()+details.Suppressed > len(details.Findings)
+	return map[string]document{"": made}, err
 }
 
 func (defectDojo) closing(p Project) (document, error) {
-	report, err := encodeDefectDojo(p.DefectDojo, nil)
+	report, _, err := encodeDefectDojo(p.DefectDojo, nil)
 	return documentOf(p, report), err
 }
 
 // encodeDefectDojo returns the report for the findings of a workload that no exception suppresses, worst first. Beyond MaxDocumentBytes, it leaves
-// out the least urgent ones. The same findings give the same report, in whatever order they are.
+// out the least urgent ones, and isCut is true. The same findings give the same report, in whatever order they are.
 //
 // By default, DefectDojo identifies a finding of such a report by its title and its description. So these have the workload, which keeps equal
 // findings of two workloads apart, and what announcements call escalated: DefectDojo does not update the severity of a finding that it knows. They
 // have no versions and no advisory, which change while the finding stays the same. The probability of exploitation (EPSS) changes each day and is left
 // out.
-func encodeDefectDojo(p DefectDojoTest, findings []store.WorkloadFinding) ([]byte, error) {
+func encodeDefectDojo(p DefectDojoTest, findings []store.WorkloadFinding) (encoded []byte, isCut bool, err error) {
 	report := genericFindings{Name: "Scanner Operator", Findings: []genericFinding{}}
 	size := 1 << 10
 	for _, f := range findings {
@@ -102,11 +104,12 @@ func encodeDefectDojo(p DefectDojoTest, findings []store.WorkloadFinding) ([]byt
 			continue
 		}
 		made := genericFindingOf(p, f.Finding)
-		encoded, err := json.Marshal(made)
+		one, err := json.Marshal(made)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if size += len(encoded) + 1; size > MaxDocumentBytes {
+		if size += len(one) + 1; size > MaxDocumentBytes {
+			isCut = true
 			break
 		}
 		report.Findings = append(report.Findings, made)
@@ -114,7 +117,8 @@ func encodeDefectDojo(p DefectDojoTest, findings []store.WorkloadFinding) ([]byt
 	slices.SortFunc(report.Findings, func(a, b genericFinding) int {
 		return cmp.Or(cmp.Compare(a.Title, b.Title), cmp.Compare(a.UniqueID, b.UniqueID))
 	})
-	return json.Marshal(report)
+	encoded, err = json.Marshal(report)
+	return encoded, isCut, err
 }
 
 func genericFindingOf(p DefectDojoTest, f finding.Finding) genericFinding {

@@ -31,7 +31,7 @@ func TestEncodeDefectDojo(t *testing.T) {
 	}
 	unknown := finding.Finding{ID: "GHSA-aaaa", Severity: finding.Unknown, FixState: finding.FixStateUnknown, Package: finding.Package{Name: "left-pad"}}
 	suppressed := store.WorkloadFinding{Finding: finding.Finding{ID: "CVE-2026-0009"}, Exception: &exception.Exception{}}
-	document, err := encodeDefectDojo(shopWeb, []store.WorkloadFinding{{Finding: unknown}, suppressed, {Finding: fixed}})
+	document, _, err := encodeDefectDojo(shopWeb, []store.WorkloadFinding{{Finding: unknown}, suppressed, {Finding: fixed}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestBounds(t *testing.T) {
 		}})
 	}
 	begun := time.Now()
-	document, err := encodeDefectDojo(shopWeb, findings)
+	document, _, err := encodeDefectDojo(shopWeb, findings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestBounds(t *testing.T) {
 		seen[f.Title] = true
 	}
 	slices.Reverse(findings)
-	again, err := encodeDefectDojo(shopWeb, findings[maxFindings-len(got.Findings):])
+	again, _, err := encodeDefectDojo(shopWeb, findings[maxFindings-len(got.Findings):])
 	if err != nil || !bytes.Equal(again, document) {
 		t.Errorf("the same findings in another order give another report (%v)", err)
 	}

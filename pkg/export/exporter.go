@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -53,6 +54,8 @@ type Store interface {
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
 	WorkloadSBOMs(ctx context.Context, scanner, namespace, kind, name string) ([]store.WorkloadSBOM, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
+	HasAnomaly(ctx context.Context, scanner string) (bool, error)
+	WorkloadAbsence(ctx context.Context, scanner, namespace, kind, name string) (store.WorkloadFacts, error)
 	InSnapshot(ctx context.Context, work func(context.Context) error) error
 }
 
@@ -76,6 +79,9 @@ type Settings struct {
 	HasOtherImages func(ctx context.Context, namespace, kind, name string, known []image.Key) (bool, error)
 	// IsCovered reports whether the Scanner is responsible for a namespace. The findings of a workload that has left its coverage stay in the tool.
 	IsCovered func(namespace string) bool
+
+	// hasAnomaly means that the engine's data has an anomaly. A run sets it.
+	hasAnomaly bool
 }
 
 func (s Settings) exceptionsIn(namespace string) exception.Set {
@@ -149,6 +155,9 @@ func (r *run) load(ctx context.Context) error {
 		return err
 	}
 	delete(stored, "")
+	if r.hasAnomaly, err = r.Store.HasAnomaly(ctx, r.UID); err != nil {
+		return err
+	}
 	r.items = make(map[string]item, len(stored))
 	for key, data := range stored {
 		if r.items[key], err = parse[item](data); err != nil {
@@ -319,14 +328,15 @@ func (r *run) send(ctx context.Context, t task) error {
 // sendDocuments sends the documents of a workload one after the other, until an attempt fails. The outcome is that of the last attempt. The document
 // that failed last comes last, so that one that the tool refuses keeps no other away.
 func (r *run) sendDocuments(ctx context.Context, t *task) (announce.Outcome, error) {
-	documents, version, err := r.compose(ctx, *t)
+	documents, version, facts, err := r.compose(ctx, *t)
 	if err != nil {
 		return announce.Outcome{}, err
 	}
+	keepOld := !t.gone && r.keepsOld(&t.item, facts)
 	names := slices.Sorted(maps.Keys(documents))
 	after, _ := slices.BinarySearch(names, t.item.Failed+"\x00")
 	for _, name := range slices.Concat(names[after:], names[:after]) {
-		if outcome, err := r.sendDocument(ctx, &t.item, name, documents[name]); err != nil || outcome.Result != announce.Delivered {
+		if outcome, err := r.sendDocument(ctx, &t.item, name, documents[name], keepOld); err != nil || outcome.Result != announce.Delivered {
 			t.item.Failed = name
 			return outcome, err
 		}
@@ -335,9 +345,27 @@ func (r *run) sendDocuments(ctx context.Context, t *task) (announce.Outcome, err
 	return announce.Outcome{Result: announce.Delivered}, nil
 }
 
+// keepsOld reports whether the absence of findings in a workload is not proven, so that nothing of it may be closed. It adds to the item the sources whose
+// findings the tool will have.
+func (r *run) keepsOld(of *item, facts store.WorkloadFacts) bool {
+	if !r.tool.needsAllResults() {
+		return false
+	}
+	isSilent := func(source string) bool { return slices.Contains(facts.Silent, source) }
+	// A workload is sent when all its images have results, and the test in the tool is of this engine alone.
+	facts.Complete, facts.SameEngine, facts.SourcesReported = true, true, !slices.ContainsFunc(of.Sources, isSilent)
+	if !facts.SourcesReported {
+		facts.Sources = append(facts.Sources, slices.DeleteFunc(slices.Clone(of.Sources), func(source string) bool { return !isSilent(source) })...)
+	}
+	slices.Sort(facts.Sources)
+	of.Sources = slices.Compact(facts.Sources)
+	return evidence.Of(facts.Facts) != evidence.ProvenAbsent
+}
+
 // sendDocument sends a document unless the tool has it already, and notes in the item what the tool has. The error is the store's.
-func (r *run) sendDocument(ctx context.Context, to *item, name string, d document) (announce.Outcome, error) {
-	content := sumOf(d.id, fmt.Sprint(d.project), r.Receiver.SecretName)
+func (r *run) sendDocument(ctx context.Context, to *item, name string, d document, keepOld bool) (announce.Outcome, error) {
+	keepOld = keepOld || d.isCut
+	content := sumOf(d.id, fmt.Sprint(d.project), r.Receiver.SecretName, fmt.Sprint(keepOld))
 	if d.read == nil || to.Documents[name].Content == content {
 		return announce.Outcome{Result: announce.Delivered}, nil
 	}
@@ -345,7 +373,7 @@ func (r *run) sendDocument(ctx context.Context, to *item, name string, d documen
 	if err != nil {
 		return announce.Outcome{}, err
 	}
-	outcome := r.Sender.SendExport(ctx, Request{Receiver: r.Receiver, Scanner: r.Scanner, Project: d.project, Document: encoded})
+	outcome := r.Sender.SendExport(ctx, Request{Receiver: r.Receiver, Scanner: r.Scanner, Project: d.project, Document: encoded, KeepOld: keepOld})
 	r.result.Outcomes = append(r.result.Outcomes, outcome)
 	if outcome.Result != announce.Delivered {
 		return outcome, nil
@@ -401,7 +429,7 @@ var errNotReady = errors.New("the workload has changed")
 
 // compose returns the documents about a workload by name, with what identifies where they come from. Documents that the tool has and that are not
 // among those of the workload any more are closed.
-func (r *run) compose(ctx context.Context, t task) (documents map[string]document, version string, err error) {
+func (r *run) compose(ctx context.Context, t task) (documents map[string]document, version string, facts store.WorkloadFacts, err error) {
 	var images []image.Key
 	i := t.item
 	err = r.Store.InSnapshot(ctx, func(ctx context.Context) error {
@@ -416,31 +444,34 @@ func (r *run) compose(ctx context.Context, t task) (documents map[string]documen
 			return nil
 		}
 		version, images = r.versionOf(w), w.Images
+		if facts, err = r.Store.WorkloadAbsence(ctx, r.UID, i.Namespace, i.Kind, i.Name); err != nil {
+			return err
+		}
 		documents, err = r.tool.documents(ctx, r.Settings, r.Store, w)
 		return err
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, "", facts, err
 	}
 	closes := false
 	for name, known := range i.Documents {
 		if _, isThere := documents[name]; !isThere {
 			closing, err := r.tool.closing(known.Project)
 			if err != nil {
-				return nil, "", err
+				return nil, "", facts, err
 			}
 			closing.closes, closes = true, true
 			documents[name] = closing
 		}
 	}
 	if !closes && !r.tool.needsAllResults() {
-		return documents, version, nil
+		return documents, version, facts, nil
 	}
 	// The pods are read after the store. Whatever they run by now is either among the images, or the reason to wait.
 	if others, err := r.HasOtherImages(ctx, i.Namespace, i.Kind, i.Name, images); err != nil || others {
-		return nil, "", cmp.Or(err, errNotReady)
+		return nil, "", facts, cmp.Or(err, errNotReady)
 	}
-	return documents, version, nil
+	return documents, version, facts, nil
 }
 
 func (r *run) save(ctx context.Context, key string, value any) error {

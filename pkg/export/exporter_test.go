@@ -68,7 +68,15 @@ func (d *dojo) imports(r Request) {
 	for _, f := range report.Findings {
 		titles = append(titles, f.Title)
 	}
-	d.tests[r.Project.DefectDojo.Product+" "+r.Project.DefectDojo.Test] = titles
+	name := r.Project.DefectDojo.Product + " " + r.Project.DefectDojo.Test
+	if r.KeepOld {
+		for _, title := range d.tests[name] {
+			if !slices.Contains(titles, title) {
+				titles = append(titles, title)
+			}
+		}
+	}
+	d.tests[name] = titles
 }
 
 // world is a Scanner with one export and a real store.
@@ -423,5 +431,99 @@ func TestProject(t *testing.T) {
 	w.settings.Receiver.SecretName = "another"
 	if n := w.sent(0); n != 2 {
 		t.Errorf("%d requests for another Secret, want 2", n)
+	}
+}
+
+// TestExportInADataAnomaly: nothing closes while the data has an anomaly.
+func TestExportInADataAnomaly(t *testing.T) {
+	w := newWorld(t)
+	w.runs("web", "web")
+	var all []finding.Finding
+	for i := range 60 {
+		all = append(all, vulnerable(fmt.Sprintf("CVE-2026-%04d", i+1), finding.High))
+	}
+	w.reports("web", all...)
+	w.sent(0)
+	w.now = w.now.Add(24 * time.Hour)
+	w.matches("web")
+	anomaly, err := w.store.DataAnomaly(t.Context(), "uid", "grype")
+	w.must(err)
+	if anomaly == nil {
+		t.Fatal("no anomaly")
+	}
+	w.sent(0)
+	for range 3 {
+		w.sent(10 * time.Minute)
+	}
+	if open := len(w.dojo.tests[webTest]); open != 60 {
+		t.Errorf("%d findings are open in DefectDojo during a data anomaly (%d of %d are missing), want 60: nothing is fixed", open, anomaly.Missing, anomaly.Total)
+	}
+}
+
+// TestExportAfterARolloutWithoutAReportOfTheSource: what only a source had found stays open until the source has reported on the new image.
+func TestExportAfterARolloutWithoutAReportOfTheSource(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.store.SetAnnouncedSources(t.Context(), "uid", []string{"trivy-ci"}))
+	w.runs("web", "web")
+	w.reports("web")
+	_, err := w.store.SaveExternalReport(t.Context(), store.ExternalReport{
+		ExternalKey: store.ExternalKey{Namespace: "shop", Digest: keyOf("web").Digest, Source: "trivy-ci"}, Version: 1, Time: w.now, Tool: "trivy",
+		Findings: []finding.Finding{vulnerable("CVE-2026-0500", finding.High)}, Text: strings.NewReader("{}"),
+	}, func(*store.ExternalState) error { return nil })
+	w.must(err)
+	w.sent(0)
+	if open := len(w.dojo.tests[webTest]); open != 1 {
+		t.Fatalf("%d findings", open)
+	}
+	w.now = w.now.Add(time.Hour)
+	w.runs("next", "web")
+	w.runs("web")
+	w.reports("next")
+	w.sent(0)
+	for range 3 {
+		w.sent(10 * time.Minute)
+	}
+	if open := len(w.dojo.tests[webTest]); open != 1 {
+		t.Errorf("%d findings are open in DefectDojo, want 1: no report of trivy-ci is about the new image", open)
+	}
+	_, err = w.store.SaveExternalReport(t.Context(), store.ExternalReport{
+		ExternalKey: store.ExternalKey{Namespace: "shop", Digest: keyOf("next").Digest, Source: "trivy-ci"}, Version: 1, Time: w.now, Tool: "trivy",
+		Text: strings.NewReader("{}"),
+	}, func(*store.ExternalState) error { return nil })
+	w.must(err)
+	w.sent(0)
+	if open := len(w.dojo.tests[webTest]); open != 0 {
+		t.Errorf("%d findings are open after the report of trivy-ci about the new image, want none", open)
+	}
+}
+
+// TestExportOfAVersionThatLacksAFinding: what one version of the data lacks stays open until another version confirms it.
+func TestExportOfAVersionThatLacksAFinding(t *testing.T) {
+	w := newWorld(t)
+	w.runs("web", "web")
+	w.reports("web", vulnerable("CVE-2026-0001", finding.High))
+	w.sent(0)
+	for i, want := range []int{1, 0} {
+		w.now = w.now.Add(24 * time.Hour)
+		w.matches("web")
+		w.sent(0)
+		if open := len(w.dojo.tests[webTest]); open != want {
+			t.Errorf("%d findings are open after %d versions without it, want %d", open, i+1, want)
+		}
+	}
+}
+
+// TestExportThatIsCut: a document without all findings closes none.
+func TestExportThatIsCut(t *testing.T) {
+	w := newWorld(t)
+	w.runs("web", "web")
+	var all []finding.Finding
+	for i := range maxFindings + 1 {
+		all = append(all, vulnerable(fmt.Sprintf("CVE-2026-%05d", i+1), finding.High))
+	}
+	w.reports("web", all...)
+	w.sent(0)
+	if last := w.dojo.requests[len(w.dojo.requests)-1]; !last.KeepOld {
+		t.Error("a document that was cut closes the findings that it lacks")
 	}
 }

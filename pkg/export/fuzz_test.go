@@ -27,12 +27,12 @@ func FuzzDefectDojo(f *testing.F) {
 		other.Package.Name += "x"
 		findings := []store.WorkloadFinding{{Finding: made}, {Finding: other}}
 		p := DefectDojoTest{ProductType: "Kubernetes", Product: "shop", Engagement: "blue", Test: shorten(test, maxNameBytes)}
-		document, err := encodeDefectDojo(p, findings)
+		document, _, err := encodeDefectDojo(p, findings)
 		if err != nil || len(document) > MaxDocumentBytes || len(p.Test) > maxNameBytes {
 			t.Fatalf("%d bytes: %v", len(document), err)
 		}
 		slices.Reverse(findings)
-		if again, err := encodeDefectDojo(p, findings); err != nil || !bytes.Equal(document, again) {
+		if again, _, err := encodeDefectDojo(p, findings); err != nil || !bytes.Equal(document, again) {
 			t.Errorf("the report depends on the order of the findings: %v\n%s\n%s", err, document, again)
 		}
 		var report genericFindings

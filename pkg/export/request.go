@@ -16,6 +16,8 @@ type Request struct {
 	// Document is the content in the tool's format, of at most MaxDocumentBytes. For a DefectDojo it is JSON, for a
 	// Dependency-Track it is JSON that is compressed with zstd, of at most MaxSBOMBytes before.
 	Document []byte `json:"document"`
+	// KeepOld means that findings which the document lacks stay open in a DefectDojo: their absence is not proven.
+	KeepOld bool `json:"keepOld,omitempty"`
 }
 
 // Project is where a tool keeps one document about a workload. The field of the tool's type is set. Each text has at most maxNameBytes.

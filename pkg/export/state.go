@@ -74,6 +74,8 @@ type item struct {
 	Version string `json:"version,omitempty"`
 	// Documents are those that the tool has, by name.
 	Documents map[string]sent `json:"documents,omitempty"`
+	// Sources are the announced sources whose findings the tool may have.
+	Sources []string `json:"sources,omitempty"`
 	// Failed is the name of the document whose attempt failed last.
 	Failed string `json:"failed,omitempty"`
 	// Attempted is when something was last sent, with or without success.

@@ -31,8 +31,8 @@ type document struct {
 	// read returns the content in the form of Request.Document. The error is the store's, or a tooLargeError. Without it, there is no content, and
 	// what the tool has stays.
 	read func(ctx context.Context) ([]byte, error)
-	// closes means that nothing is left in the project.
-	closes bool
+	// closes means that nothing is left in the project. isCut means that the content lacks findings that are present.
+	closes, isCut bool
 }
 
 // documentOf returns a document with some content.

@@ -181,3 +181,51 @@ func insertSorted(list []string, text string) []string {
 	}
 	return list
 }
+
+const (
+	ofScannersWorkload = `
+		FROM workloads w
+		NESTED JOIN scanner_images si ON si.id = w.image_id AND si.namespace = w.namespace`
+	isScannersWorkload = `
+		WHERE w.name = @name AND w.kind = @kind AND w.namespace = @namespace AND si.scanner = @scanner`
+
+	selectWorkloadSources = `SELECT DISTINCT s.source, coalesce(e.report_id, 0)` + ofScannersWorkload + withSource + isScannersWorkload
+
+	// selectUnconfirmed selects whether a report of the engine lacks a finding that it had, without confirmation.
+	selectUnconfirmed = `SELECT EXISTS (SELECT 1` + ofScannersWorkload + `
+		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		NESTED JOIN findings f ON f.report_id = r.id` + isScannersWorkload + ` AND f.gone_at IS NOT NULL AND f.fixed_at IS NULL)`
+)
+
+// WorkloadAbsence returns what is known about all findings that a workload's images of a Scanner do not have. Sources are the announced ones with a report
+// about one of the images. Complete, SameEngine and SourcesReported are the caller's.
+func (s *Store) WorkloadAbsence(ctx context.Context, scanner, namespace, kind, name string) (facts WorkloadFacts, err error) {
+	hasAnomaly, err := s.HasAnomaly(ctx, scanner)
+	if err != nil {
+		return WorkloadFacts{}, err
+	}
+	args := []any{sql.Named("scanner", scanner), sql.Named("namespace", namespace), sql.Named("kind", kind), sql.Named("name", name)}
+	err = s.read(ctx, "read the evidence about a workload", func(ctx context.Context, q query) error {
+		facts = WorkloadFacts{Facts: evidence.Facts{DataTrusted: !hasAnomaly}}
+		if err := q.QueryRowContext(ctx, selectUnconfirmed, args...).Scan(&facts.Unconfirmed); err != nil {
+			return err
+		}
+		return eachRow(ctx, q, selectWorkloadSources, args, func(rows *sql.Rows) error {
+			var source string
+			var report int64
+			err := rows.Scan(&source, &report)
+			if report != 0 {
+				facts.Sources = insertSorted(facts.Sources, source)
+			} else {
+				facts.Silent = insertSorted(facts.Silent, source)
+			}
+			return err
+		})
+	})
+	return facts, err
+}
+
+// HasAnomaly reports whether the data of an engine that the Scanner has images with has an anomaly.
+func (s *Store) HasAnomaly(ctx context.Context, scanner string) (bool, error) {
+	return s.hasAnomaly(ctx, scanner, "")
+}
