@@ -41,11 +41,7 @@ func (s *session) adviceFor(answer *textproto.Error) string {
 		return needsLogin
 	case found:
 		_, detail, _ := strings.Cut(code, ".")
-		if advice := adviceByCode[detail]; strings.Contains(advice, "%s") {
-			return fmt.Sprintf(advice, s.ref.From)
-		} else {
-			return advice
-		}
+		return strings.Replace(adviceByCode[detail], "%s", s.ref.From, 1)
 	}
 	return ""
 }

@@ -49,8 +49,8 @@ func TestTitles(t *testing.T) {
 		d.Totals = finding.Counts{High: 2, KnownExploited: 1}
 		return d
 	}
-	many2 := exploited("3.0.11-1", 0)
-	many2.Totals.KnownExploited = 3
+	several := exploited("3.0.11-1", 0)
+	several.Totals.KnownExploited = 3
 	onlyCounted := announced(item(diff.ChangeNew, "CVE-1"), item(diff.ChangeNew, "CVE-2"))
 	onlyCounted.Totals = finding.Counts{High: 9, KnownExploited: 2}
 	longName := exploited("1", 0, "Deployment shop/web")
@@ -60,7 +60,7 @@ func TestTitles(t *testing.T) {
 		"Exploited now: CVE-2 in nginx (Deployment web and 4 more): update libssl3 to 3.0.11-1 · shop": exploited("3.0.11-1", 3, "CronJob shop/backup", "Deployment shop/web"),
 		"Exploited now: CVE-2 in nginx (Job once): update libssl3 to 18.1 or 20.1 · shop":              exploited("18.1, 20.1", 0, "Job shop/once"),
 		"Exploited now: CVE-2 in nginx: no fix yet · prod-eu/shop":                                     in("prod-eu", exploited("", 0)),
-		"Exploited now: CVE-2 in nginx: update libssl3 to 3.0.11-1, and 2 more exploited · shop":       many2,
+		"Exploited now: CVE-2 in nginx: update libssl3 to 3.0.11-1, and 2 more exploited · shop":       several,
 		"Exploited now: CVE-2 in …/image-1 (Deployment web): update libssl3 to 1 · shop":               longName,
 		"Exploited now: 2 findings · 2 new findings in shop":                                           onlyCounted,
 		"Fixed: CVE-1 in shop": over,
