@@ -101,7 +101,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 		return err
 	}
 	api := &restapi.API{
-		ClusterName: op.config.ClusterName,
+		ClusterName: op.config.ClusterName, WebUI: op.config.UI.URL,
 		Statements:  op.statements(),
 		Reader:      restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
 		ImageScans:  op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(nil), Clock: op.clock,

@@ -114,7 +114,7 @@ func TestAccessReviews(t *testing.T) {
 		"/api/v1/clusterscanners":                            "list clusterscanners in  ",
 		"/api/v1/clusterscanners/platform":                   "get clusterscanners in  platform",
 		"/api/v1/clusterscanners/platform/messages":          "get clusterscanners in  platform",
-		"/api/v1/overview":                                   "list imagescans in  ",
+		"/api/v1/overview":                                   "list imagescans in  list namespaces in ",
 		"/api/v1/overview?namespace=shop":                    "list imagescans in shop ",
 		"/api/v1/actions":                                    "list imagescans in  ",
 		"/api/v1/actions?namespace=shop":                     "list imagescans in shop ",
@@ -131,13 +131,13 @@ func TestAccessReviews(t *testing.T) {
 		api.allowed = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 			a := spec.ResourceAttributes
 			asked = append(asked, fmt.Sprint(a.Verb, " ", a.Resource, " in ", a.Namespace, " ", a.Name))
-			if spec.User != "jane" || spec.UID != "7" || !slices.Equal(spec.Groups, user.Groups) || len(spec.Extra["scopes"]) != 2 || a.Group != "scanner-operator.io" {
+			if spec.User != "jane" || spec.UID != "7" || !slices.Equal(spec.Groups, user.Groups) || len(spec.Extra["scopes"]) != 2 || a.Group != "scanner-operator.io" && a.Resource != "namespaces" {
 				t.Errorf("GET %s: asked about %+v", path, spec)
 			}
 			return true
 		}
 		w.get(path, "jane")
-		if !slices.Equal(asked, []string{want}) {
+		if got := strings.Join(asked, ""); strings.TrimSpace(got) != strings.TrimSpace(want) {
 			t.Errorf("GET %s: asked %q, want %q", path, asked, want)
 		}
 	}

@@ -120,7 +120,7 @@ func TestOverview(t *testing.T) {
 	want := &restv1.Overview{
 		Coverage: restv1.Coverage{Scanners: 1, Scanned: 2}, Findings: restv1.FindingCounts{Critical: 1, High: 2, Fixable: 3, KnownExploited: 1}, ActionRepositories: 1,
 		Data: []restv1.EngineData{{Engine: "Grype", BuildTime: noon.Add(-6 * time.Hour), AgeSeconds: 6 * 3600, Tool: "grype 1"}}, ExceptionsEndingSoon: 1,
-		History: []restv1.DayOfHistory{},
+		History: []restv1.DayOfHistory{}, Health: restv1.Health{Scanners: []restv1.ProblemCount{}},
 	}
 	if diff := cmp.Diff(want, shop); diff != "" {
 		t.Errorf("overview of shop (-want +got):\n%s", diff)

@@ -84,6 +84,8 @@ type Inventory interface {
 type API struct {
 	// ClusterName is the name of the cluster; empty if it has none.
 	ClusterName string
+	// WebUI is where people reach the web UI (ui.url); empty if it is not known.
+	WebUI string
 	// Reader reads Scanners, ClusterScanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
 	Reader client.Reader
 	// Statements reads the statements about images that count as exceptions; nil for none.

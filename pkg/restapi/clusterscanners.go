@@ -22,9 +22,9 @@ func (a operations) ListClusterScanners(ctx context.Context, r restv1.ListCluste
 	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
-	all, err := inventory.ListClusterScanners(ctx, a.Reader)
+	all, err := a.clusterScannersIn(ctx, ptr.Deref(r.Params.Namespace, ""))
 	if err != nil {
-		return nil, fmt.Errorf("listing ClusterScanners: %w", err)
+		return nil, err
 	}
 	slices.SortFunc(all, func(x, y *v1alpha1.ClusterScanner) int { return cmp.Compare(x.Name, y.Name) })
 	answer := restv1.ListClusterScanners200JSONResponse{Items: []restv1.ClusterScanner{}, Total: len(all)}
@@ -39,6 +39,28 @@ func (a operations) ListClusterScanners(ctx context.Context, r restv1.ListCluste
 		answer.Items = append(answer.Items, a.clusterScannerOf(scanner))
 	}
 	return answer, nil
+}
+
+// clusterScannersIn returns the ClusterScanners that cover a namespace; all of them without one.
+func (a operations) clusterScannersIn(ctx context.Context, namespace string) ([]*v1alpha1.ClusterScanner, error) {
+	if namespace == "" {
+		all, err := inventory.ListClusterScanners(ctx, a.Reader)
+		if err != nil {
+			return nil, fmt.Errorf("listing ClusterScanners: %w", err)
+		}
+		return all, nil
+	}
+	covering, err := a.clusterCoverage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*v1alpha1.ClusterScanner
+	for _, scanner := range covering {
+		if slices.Contains(scanner.covered, namespace) {
+			all = append(all, scanner.ClusterScanner)
+		}
+	}
+	return all, nil
 }
 
 // GetClusterScanner implements restv1.StrictServerInterface.
@@ -61,7 +83,7 @@ func (a operations) clusterScannerOf(s *v1alpha1.ClusterScanner) restv1.ClusterS
 		},
 		TopNamespaces: []restv1.NamespaceFindings{},
 		Images:        imageCountsOf(s.Status.Images), Findings: countsOf(s.Status.Findings), Conditions: conditionsOf(s.Status.Conditions),
-		VulnerabilityData: a.dataOf(s.Status.VulnerabilityData),
+		VulnerabilityData: a.dataOf(s.Status.VulnerabilityData), Problems: problemsOf(&s.Status.ScannerStatus, s.Spec.Suspend),
 	}
 	for _, top := range s.Status.TopNamespaces {
 		scanner.TopNamespaces = append(scanner.TopNamespaces, restv1.NamespaceFindings{

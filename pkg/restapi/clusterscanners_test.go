@@ -46,6 +46,7 @@ func TestClusterScannerCoverage(t *testing.T) {
 		Findings:          restv1.FindingCounts{Critical: 1, High: 2, KnownExploited: 8},
 		VulnerabilityData: restv1.VulnerabilityData{BuildTime: noon.Add(-2 * time.Hour), AgeSeconds: 7200, Tool: "grype 0.110.0"},
 		Conditions:        []restv1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", LastTransitionTime: noon}},
+		Problems:          []restv1.ScannerProblem{restv1.ProblemSuspended, restv1.ProblemFailedImages},
 	}
 	one, err := w.clientFor(anyone).GetClusterScannerWithResponse(t.Context(), "platform")
 	w.must(err)

@@ -130,7 +130,7 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbList, resourceImageScans, r.Namespace, ""); err != nil {
 		return nil, err
 	}
-	var after string
+	var after scanPosition
 	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
@@ -139,20 +139,47 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 		return nil, err
 	}
 	answer := restv1.ListImageScans200JSONResponse{Items: []restv1.ImageScan{}, Total: len(passing)}
+	last := after
 	for _, scan := range passing {
-		if scan.Name <= after {
+		at := positionOfScan(scan)
+		if at.Unused {
+			answer.NotRunning++
+		}
+		if at.compare(after) <= 0 || answer.Continue != "" {
 			continue
 		}
-		if n := len(answer.Items); n == limitOf(r.Params.Limit) {
-			answer.Continue, err = encodeContinue(ctx, answer.Items[n-1].Name)
-			return answer, err
+		if len(answer.Items) == limitOf(r.Params.Limit) {
+			if answer.Continue, err = encodeContinue(ctx, last); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		answer.Items = append(answer.Items, imageScanOf(scan))
+		answer.Items, last = append(answer.Items, imageScanOf(scan)), at
 	}
 	return answer, nil
 }
 
-// passingScans returns the ImageScans of a namespace that pass the parameters, ordered by name.
+// scanPosition is a position in a list of ImageScans: the last one before it. The zero value is the beginning. Images that no pod runs come last.
+type scanPosition struct {
+	Unused bool   `json:"unused,omitempty"`
+	Name   string `json:"name"`
+}
+
+func positionOfScan(scan *v1alpha1.ImageScan) scanPosition {
+	return scanPosition{Unused: scan.Status.UnusedSinceTime != nil, Name: scan.Name}
+}
+
+func (p scanPosition) compare(other scanPosition) int {
+	if p.Unused != other.Unused {
+		if p.Unused {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(p.Name, other.Name)
+}
+
+// passingScans returns the ImageScans of a namespace that pass the parameters: those of images that run, and then the others, each by name.
 func (a operations) passingScans(ctx context.Context, namespace string, p restv1.ListImageScansParams) (passing []*v1alpha1.ImageScan, err error) {
 	var all v1alpha1.ImageScanList
 	if err := a.Reader.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -165,7 +192,7 @@ func (a operations) passingScans(ctx context.Context, namespace string, p restv1
 			passing = append(passing, scan)
 		}
 	}
-	slices.SortFunc(passing, func(x, y *v1alpha1.ImageScan) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(passing, func(x, y *v1alpha1.ImageScan) int { return positionOfScan(x).compare(positionOfScan(y)) })
 	return passing, nil
 }
 
@@ -190,7 +217,7 @@ func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 	return restv1.Scanner{
 		Namespace: s.Namespace, Name: s.Name, Engine: string(s.Spec.Backend.Type), Suspended: ptr.Deref(s.Spec.Suspend, false),
 		Images: imageCountsOf(s.Status.Images), Findings: countsOf(s.Status.Findings), Conditions: conditionsOf(s.Status.Conditions),
-		VulnerabilityData: a.dataOf(s.Status.VulnerabilityData),
+		VulnerabilityData: a.dataOf(s.Status.VulnerabilityData), Problems: problemsOf(&s.Status, s.Spec.Suspend),
 	}
 }
 

@@ -34,6 +34,7 @@ func TestScannerCoverage(t *testing.T) {
 		Findings:          restv1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: 8},
 		VulnerabilityData: restv1.VulnerabilityData{BuildTime: noon.Add(-2 * time.Hour), AgeSeconds: 7200, Tool: "grype 0.110.0"},
 		Conditions:        []restv1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", Message: "3 of 10 images have no result yet", LastTransitionTime: noon}},
+		Problems:          []restv1.ScannerProblem{restv1.ProblemSuspended, restv1.ProblemFailedImages},
 	}
 	one, err := w.clientFor(anyone).GetScannerWithResponse(t.Context(), "shop", "main")
 	w.must(err)
@@ -42,7 +43,7 @@ func TestScannerCoverage(t *testing.T) {
 	}
 	all, err := w.clientFor(anyone).ListScannersWithResponse(t.Context(), nil)
 	w.must(err)
-	fresh := restv1.Scanner{Namespace: "shop", Name: "new", Engine: "Grype", Conditions: []restv1.Condition{}}
+	fresh := restv1.Scanner{Namespace: "shop", Name: "new", Engine: "Grype", Conditions: []restv1.Condition{}, Problems: []restv1.ScannerProblem{}}
 	if diff := cmp.Diff(&restv1.ScannerList{Items: []restv1.Scanner{want, fresh}, Total: 2, AllNamespaces: true}, all.JSON200); diff != "" {
 		t.Errorf("all Scanners (-want +got):\n%s", diff)
 	}
@@ -128,7 +129,7 @@ func TestImageScans(t *testing.T) {
 		params restv1.ListImageScansParams
 		want   string
 	}{
-		"all":                {restv1.ListImageScansParams{}, "clean failing fresh wide"},
+		"all, those that do not run last": {restv1.ListImageScansParams{}, "failing fresh wide clean"},
 		"of a name":          {restv1.ListImageScansParams{Scanner: ptr.To("b")}, "fresh wide"},
 		"of a Scanner":       {restv1.ListImageScansParams{Scanner: ptr.To("b"), ScannerKind: ptr.To(restv1.KindScanner)}, "fresh"},
 		"of ClusterScanners": {restv1.ListImageScansParams{ScannerKind: ptr.To(restv1.KindClusterScanner)}, "wide"},

@@ -61,6 +61,9 @@ func (a operations) ListNamespaces(ctx context.Context, r restv1.ListNamespacesR
 	}
 	var passing []*restv1.NamespaceDetails
 	for _, n := range all {
+		if r.Params.Excluded != nil && *r.Params.Excluded != seen.clusterWide.exclude(n.Name) {
+			continue
+		}
 		if isScanned := len(n.Scanners) > 0; ptr.Deref(r.Params.Scanned, isScanned) == isScanned {
 			passing = append(passing, n)
 		}

@@ -33,6 +33,9 @@ func (a operations) GetOverview(ctx context.Context, r restv1.GetOverviewRequest
 	if answer.Coverage, err = a.coverageOf(ctx, seen); err != nil {
 		return nil, err
 	}
+	if answer.Health, err = a.healthOf(ctx, seen); err != nil {
+		return nil, err
+	}
 	if answer.Findings, err = a.countFindings(ctx, seen); err != nil {
 		return nil, err
 	}

@@ -267,7 +267,7 @@ func TestWorkloads(t *testing.T) {
 	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
 		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
 		w.must(err)
-		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, Scanned: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, answer.JSON200); diff != "" {
+		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, Scanned: 1, NotCovered: restv1.NotCovered{NewScanners: 1}, Known: restv1.KnownFound}, answer.JSON200); diff != "" {
 			t.Errorf("who runs %s in shop (-want +got):\n%s", id, diff)
 		}
 	}
@@ -383,7 +383,7 @@ func TestWorkloadsNotCovered(t *testing.T) {
 		}
 		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", params)
 		w.must(err)
-		want.Items = []restv1.Workload{}
+		want.Items, want.Known = []restv1.Workload{}, restv1.KnownNotChecked
 		if diff := cmp.Diff(&want, answer.JSON200); diff != "" {
 			t.Errorf("who runs what was found nowhere, in namespace %q (-want +got):\n%s", namespace, diff)
 		}
@@ -700,4 +700,19 @@ func TestQuerySlots(t *testing.T) {
 		release()
 	}
 	w.must(w.api.query(context.WithValue(t.Context(), callerKey{}, &caller{}), func(context.Context) error { return nil }))
+}
+
+// TestKnownVulnerability: what nobody runs is known in the vulnerability data, is an id that is not checked, or is not known there.
+func TestKnownVulnerability(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("SNYK-like-name", "openssl"))
+	for id, want := range map[string]restv1.VulnerabilityKnown{
+		"SNYK-like-name": restv1.KnownFound, "snyk-LIKE-name": restv1.KnownFound, "CVE-2024-3094": restv1.KnownNotChecked, "nginx": restv1.KnownNot, "web-1": restv1.KnownNot, "CVE-2099-0001": restv1.KnownNot,
+	} {
+		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{})
+		w.must(err)
+		if got := answer.JSON200.Known; got != want {
+			t.Errorf("%s is %s in the data, want %s", id, got, want)
+		}
+	}
 }

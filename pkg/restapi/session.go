@@ -205,7 +205,7 @@ func (a operations) GetSession(ctx context.Context, _ restv1.GetSessionRequestOb
 // session returns the session of the caller.
 func (a operations) session(ctx context.Context) (restv1.Session, error) {
 	c := callerOf(ctx)
-	session := restv1.Session{User: c.user.Username, Cookie: c.cookie, Namespaces: []string{}, Version: version.Version, Cluster: a.ClusterName, ExpirationTime: expirationOf(c.token)}
+	session := restv1.Session{User: c.user.Username, Cookie: c.cookie, Namespaces: []string{}, Version: version.Version, Cluster: a.ClusterName, URL: a.WebUI, ExpirationTime: expirationOf(c.token)}
 	// What is loaded after this response has all changes before this position.
 	session.EventID = a.Events.Position()
 	clusterWide, err := a.clusterCoverage(ctx)

@@ -9,6 +9,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -34,6 +35,9 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: coverage.AllNamespaces, Scanners: coverage.Scanners, Scanned: coverage.Scanned,
 		NotCovered: coverage.NotCovered,
 	}
+	if answer.Known, err = a.knownOf(ctx, seen, r.ID, page.Total); err != nil {
+		return nil, err
+	}
 	for _, run := range page.Runs {
 		answer.Items = append(answer.Items, workloadOf(run))
 	}
@@ -41,6 +45,27 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		answer.Continue, err = encodeContinue(ctx, page.Next)
 	}
 	return answer, err
+}
+
+// knownOf returns whether the vulnerability data have an id that a number of running packages has.
+func (a operations) knownOf(ctx context.Context, seen sight, id string, runs int) (restv1.VulnerabilityKnown, error) {
+	if runs > 0 {
+		return restv1.KnownFound, nil
+	}
+	var v store.VulnerabilityDetails
+	err := a.query(ctx, func(ctx context.Context) (err error) {
+		v, err = a.Store.Vulnerability(ctx, seen.inStore(), id)
+		return err
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case len(v.IDs) > 0:
+		return restv1.KnownFound, nil
+	case finding.IsID(id, a.Clock.Now()):
+		return restv1.KnownNotChecked, nil
+	}
+	return restv1.KnownNot, nil
 }
 
 // runsPage reads a page of the containers that run an image with a vulnerability.

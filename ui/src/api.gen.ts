@@ -80,6 +80,7 @@ export type ClusterScanner = {
   images: ImageCounts;
   name: string;
   namespaces: NamespaceCounts;
+  problems: Array<ScannerProblem>;
   suspended: boolean;
   /** The namespaces with most to act on, at most five. */
   topNamespaces: Array<NamespaceFindings>;
@@ -341,6 +342,14 @@ export type FindingList = {
   total: number;
 };
 
+/** What keeps an overview from being complete, current or announced. Without an item, there is nothing of its kind. */
+export type Health = {
+  /** The problems of the Scanners, and of the ClusterScanners that cover one of the namespaces, the most urgent first. */
+  scanners: Array<ProblemCount>;
+  /** Number of namespaces that no scanner covers and that no ClusterScanner names in excludeNamespaces. 0 for a request with a namespace, and for callers that may not list namespaces and imagescans in the whole cluster. */
+  unscannedNamespaces: number;
+};
+
 export type Hint = {
   kind: HintKind;
   /** The namespace of what has changed; omitted if it is in none. */
@@ -406,6 +415,8 @@ export type ImageScanList = {
   /** The parameter `continue` for the next page; omitted on the last page. */
   continue?: string;
   items: Array<ImageScan>;
+  /** Number of these whose image no pod runs now. They come last, and are not counted elsewhere. */
+  notRunning: number;
   /** Number of items on all pages that pass the filters. */
   total: number;
 };
@@ -535,6 +546,7 @@ export type Overview = {
   exceptionsEndingSoon: number;
   /** The sum of the numbers of the Scanners and ClusterScanners. A finding counts once in all images of a repository, for each of them. */
   findings: FindingCounts;
+  health: Health;
   /** The days of `/api/v1/history` for the last 90 days. */
   history: Array<DayOfHistory>;
 };
@@ -586,6 +598,14 @@ export type Problem = {
   status: number;
   /** The HTTP status in words. */
   title: string;
+};
+
+export type ProblemCount = {
+  /** Number of ClusterScanners with the problem. */
+  clusterScanners: number;
+  problem: ScannerProblem;
+  /** Number of Scanners with the problem. */
+  scanners: number;
 };
 
 /** A CVSS rating. */
@@ -750,6 +770,7 @@ export type Scanner = {
   images: ImageCounts;
   name: string;
   namespace: string;
+  problems: Array<ScannerProblem>;
   suspended: boolean;
   vulnerabilityData?: VulnerabilityData;
 };
@@ -766,6 +787,9 @@ export type ScannerList = {
   /** Number of items on all pages. */
   total: number;
 };
+
+/** What keeps results of a scanner from being complete, current or announced. Stalled: somebody must change something; see the condition Ready. Suspended: nothing is scanned. EngineUnavailable: the engine does not work, or has no vulnerability data. DataOutdated: the vulnerability data is too old, or newer data is not used. FailedImages: at least one image could not be scanned. MessagesFailing: a message could not be delivered. NoReceiver: findings are not announced. */
+export type ScannerProblem = 'Stalled' | 'Suspended' | 'EngineUnavailable' | 'DataOutdated' | 'FailedImages' | 'MessagesFailing' | 'NoReceiver';
 
 /** The Scanner of the namespace, or the ClusterScanner, that an ImageScan belongs to. */
 export type ScannerReference = {
@@ -786,6 +810,8 @@ export type Session = {
   expirationTime?: string;
   /** The namespaces that are scanned and in which the caller may list imagescans, in order. With allNamespaces, those that are scanned. At most 1,000; empty for a caller that must name its namespace, since there are too many to check each of them. */
   namespaces: Array<string>;
+  /** Where people reach the web UI, as `ui.url` of the operator's configuration has it; omitted if it is not set. */
+  url?: string;
   /** The name of the user to whom the API server says the token belongs. */
   user: string;
   /** The manager's version. */
@@ -873,6 +899,9 @@ export type VulnerabilityDetails = {
   severity: Severity;
   url?: string;
 };
+
+/** Whether the vulnerability data have an id. Found: an engine has reported it here. NotKnown: the data have no such id, for instance since it is no id. That nothing has it means nothing. NotChecked: nothing that was scanned has it. Whether the data have it is not checked. */
+export type VulnerabilityKnown = 'Found' | 'NotKnown' | 'NotChecked';
 
 export type VulnerabilityList = {
   /** The parameter `continue` for the next page; omitted on the last page. */
@@ -970,6 +999,7 @@ export type WorkloadList = {
   /** The parameter `continue` for the next page; omitted on the last page. */
   continue?: string;
   items: Array<Workload>;
+  known: VulnerabilityKnown;
   notCovered: NotCovered;
   /** Number of images with a result. An image counts once in each namespace, however many Scanners have it. */
   scanned: number;
@@ -982,14 +1012,14 @@ export type WorkloadList = {
 /** The GET operations with JSON responses, by path. */
 export type Get = {
   '/api/v1/actions': { path: Record<never, never>; query: { namespace?: string; limit?: number; continue?: string }; body: undefined; response: ActionList };
-  '/api/v1/clusterscanners': { path: Record<never, never>; query: { limit?: number; continue?: string }; body: undefined; response: ClusterScannerList };
+  '/api/v1/clusterscanners': { path: Record<never, never>; query: { namespace?: string; limit?: number; continue?: string }; body: undefined; response: ClusterScannerList };
   '/api/v1/clusterscanners/{name}': { path: { name: string }; query: Record<never, never>; body: undefined; response: ClusterScanner };
   '/api/v1/clusterscanners/{name}/messages': { path: { name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
   '/api/v1/exceptions': { path: Record<never, never>; query: { namespace?: string; state?: ExceptionState; limit?: number; continue?: string }; body: undefined; response: ExceptionList };
   '/api/v1/exceptions/preview': { path: Record<never, never>; query: { namespace?: string; vulnerability?: Array<string>; package?: string; packageVersion?: string; packageType?: string; image?: Array<string> }; body: undefined; response: ExceptionPreview };
   '/api/v1/findings': { path: Record<never, never>; query: { namespace?: string; minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; firstSeenSince?: string; suppressed?: boolean; image?: string; workload?: string; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: RunningFindingList };
   '/api/v1/history': { path: Record<never, never>; query: { namespace?: string; days?: number }; body: undefined; response: History };
-  '/api/v1/namespaces': { path: Record<never, never>; query: { scanned?: boolean; limit?: number; continue?: string }; body: undefined; response: NamespaceList };
+  '/api/v1/namespaces': { path: Record<never, never>; query: { scanned?: boolean; excluded?: boolean; limit?: number; continue?: string }; body: undefined; response: NamespaceList };
   '/api/v1/namespaces/{namespace}/changes': { path: { namespace: string }; query: { since: string }; body: undefined; response: ChangeList };
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };

@@ -16,6 +16,7 @@ import { NamespacesPage } from './pages/namespaces';
 import { OperatorPage } from './pages/operator';
 import { OverviewPage } from './pages/overview';
 import { ScannerPage } from './pages/scanner';
+import { SearchPage } from './pages/search';
 import { VulnerabilityPage } from './pages/vulnerability';
 import { VulnerabilitiesPage } from './pages/vulnerabilities';
 import { WorkloadPage } from './pages/workload';
@@ -51,6 +52,7 @@ function Page({ place }: { place: Place }) {
     case '/namespaces/{namespace}/images/{name}': return <ImagePage />;
     case '/namespaces/{namespace}/workloads/{kind}/{name}': return <WorkloadPage />;
     case '/workloads': return <WorkloadsPage />;
+    case '/search': return <SearchPage />;
     case '/changes': return <ChangesPage />;
     case '/operator': return <OperatorPage />;
     case '/exceptions': return <ExceptionsPage />;
@@ -202,22 +204,21 @@ function Menu({ session, onHelp }: { session: Session; onHelp: () => void }) {
   </div></details>;
 }
 
-// vulnerabilityID matches what is surely the id of a vulnerability.
-const vulnerabilityID = /^(CVE-\d{4}-\d{4,}|[A-Z][A-Z0-9]+-\S*\d\S*)$/i;
-
+// Search leads to the results in all namespaces, whatever namespace is chosen. The text stays in the field.
 function Search() {
-  const namespace = useNamespace();
+  const { route, query } = usePlace();
+  const given = route === '/search' ? query.get('text') ?? '' : undefined;
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => { if (field.current && given !== undefined) field.current.value = given; }, [given]);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     const input = (event.currentTarget as HTMLFormElement).elements.namedItem('search') as HTMLInputElement;
     const text = input.value.trim();
     if (text === '') return;
-    input.value = '';
     input.blur();
-    navigate(vulnerabilityID.test(text) ? href('/vulnerabilities/{id}', { id: text.toUpperCase().startsWith('CVE') ? text.toUpperCase() : text }, { namespace })
-      : href('/images', {}, { namespace, text }));
+    navigate(href('/search', {}, { text }));
   };
-  return <form role="search" onSubmit={submit}><input name="search" type="search" placeholder="CVE or image   /" aria-label="Search for a vulnerability or an image" maxLength={128} /></form>;
+  return <form role="search" onSubmit={submit}><input name="search" type="search" ref={field} placeholder="CVE or workload   /" aria-label="Search for a vulnerability or a workload" maxLength={128} /></form>;
 }
 
 function useKeys(onHelp: () => void): void {

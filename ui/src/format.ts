@@ -27,6 +27,23 @@ export function date(time: string | undefined): string {
   return time ? dates.format(new Date(time)) : '';
 }
 
+// zone is the browser's time zone, such as Europe/Berlin.
+export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+const zonedDates = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', timeZoneName: 'short' });
+
+// zonedDate returns a time with its zone, for times that people agree on.
+export function zonedDate(time: string | undefined): string {
+  return time ? zonedDates.format(new Date(time)) : '';
+}
+
+// endOfDay returns the last second of a day (2030-06-30) in the browser's zone, in UTC. Nothing if there is no such day.
+export function endOfDay(day: string): string | undefined {
+  const [year, month, date] = day.split('-').map(Number);
+  const end = new Date(year ?? NaN, (month ?? NaN) - 1, date ?? NaN, 23, 59, 59);
+  return Number.isNaN(end.getTime()) ? undefined : end.toISOString().replace('.000Z', 'Z');
+}
+
 const times = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
 
 // timeOfDay returns the hour and the minute of a time in milliseconds.

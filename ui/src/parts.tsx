@@ -3,8 +3,9 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { Condition, Coverage as CoverageOf, Exception, FindingCounts, ImageCounts, NotCovered as NotCoveredCounts, Phase, SBOMOrigin, Severity } from './api.gen';
 import type { ApiError, Loaded } from './api';
-import { age, count, countsOf, date, number, visible, webAddress } from './format';
-import { href, queryOf, setQuery } from './router';
+import { age, count, countsOf, date, number, visible, webAddress, zonedDate } from './format';
+import { base, href, queryOf, setQuery } from './router';
+import { useSession } from './session';
 
 export function SeverityMark({ severity }: { severity: Severity }) {
   return <span class={`severity ${severity}`}>{severity}</span>;
@@ -21,7 +22,7 @@ export function exceptionName(exception: Exception): string {
 
 export function Suppressed({ exception }: { exception: Exception | undefined }) {
   if (!exception) return null;
-  const until = exception.expirationTime ? `, until ${date(exception.expirationTime)}` : '';
+  const until = exception.expirationTime ? `, until ${zonedDate(exception.expirationTime)}` : '';
   return <span class="mark" title={`${exceptionName(exception)}: ${exception.reason}${until}`}>suppressed</span>;
 }
 
@@ -46,7 +47,7 @@ export function Time({ at }: { at: string | undefined }) {
   return at ? <time dateTime={at} title={date(at)}>{age(at)} ago</time> : null;
 }
 
-export function Copy({ text, what }: { text: string; what: string }) {
+export function Copy({ text, what, label = 'Copy' }: { text: string; what: string; label?: string }) {
   const [done, setDone] = useState('');
   const copy = () => navigator.clipboard.writeText(text).then(() => setDone('Copied'), () => setDone('Not allowed'));
   useEffect(() => {
@@ -54,7 +55,14 @@ export function Copy({ text, what }: { text: string; what: string }) {
     const timer = setTimeout(() => setDone(''), 2000);
     return () => clearTimeout(timer);
   }, [done]);
-  return <button type="button" class="copy" aria-label={`Copy ${what}`} onClick={copy}>{done || 'Copy'}</button>;
+  return <button type="button" class="copy" aria-label={`${label === 'Copy' ? 'Copy' : `${label}:`} ${what}`} onClick={copy}>{done || label}</button>;
+}
+
+// CopyPage copies what a page is about, and the link to it: by the address at which others reach the UI, if the manager knows it.
+export function CopyPage({ name }: { name: string }) {
+  const { url } = useSession();
+  const here = location.pathname.slice(base.length) + location.search;
+  return <><Copy text={name} what={name} label="Copy name" /> <Copy text={url ? url.replace(/\/$/, '') + here : location.origin + base + here} what="this page" label="Copy link" /></>;
 }
 
 // Command is a command line to copy.
@@ -123,10 +131,10 @@ export function Conditions({ conditions }: { conditions: Condition[] }) {
 export type Column<T> = { name: string; cell: (row: T) => ComponentChildren; class?: string };
 
 // Table is a table whose first column has the link of each row. On a narrow screen each row becomes a block with the names of its columns.
-export function Table<T>({ label, columns, rows, id }: { label: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string }) {
+export function Table<T>({ label, columns, rows, id, rowClass }: { label: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string; rowClass?: (row: T) => string | undefined }) {
   return <div class="scroll"><table aria-label={label}>
     <thead><tr>{columns.map((c) => <th scope="col" class={c.class} key={c.name}>{c.name}</th>)}</tr></thead>
-    <tbody>{rows.map((row) => <tr key={id(row)}>{columns.map((c) => <td class={c.class} data-name={c.name} key={c.name}>{c.cell(row)}</td>)}</tr>)}</tbody>
+    <tbody>{rows.map((row) => <tr key={id(row)} class={rowClass?.(row)}>{columns.map((c) => <td class={c.class} data-name={c.name} key={c.name}>{c.cell(row)}</td>)}</tr>)}</tbody>
   </table></div>;
 }
 
@@ -202,8 +210,8 @@ export function gapsOf({ pending, failed, newScanners, partlyAnalysed }: NotCove
 }
 
 // NotCovered says what an answer knows nothing about. With clear it is the whole answer, and an all-clear only if nothing is missing and rest, what
-// there is nevertheless, is empty.
-export function NotCovered({ coverage, scope, clear, unsure, rest }: { coverage: CoverageOf; scope?: string | undefined; clear?: string; unsure?: string; rest?: string }) {
+// there is nevertheless, is empty. Without isHealthy it is no all-clear either.
+export function NotCovered({ coverage, scope, clear, unsure, rest, isHealthy = true }: { coverage: CoverageOf; scope?: string | undefined; clear?: string; unsure?: string; rest?: string; isHealthy?: boolean }) {
   const gaps = gapsOf(coverage.notCovered);
   const { ecosystems } = coverage.notCovered;
   const where = scope ?? (coverage.allNamespaces ? 'in all namespaces that are scanned' : 'in the namespaces that you may see');
@@ -212,7 +220,7 @@ export function NotCovered({ coverage, scope, clear, unsure, rest }: { coverage:
   if (coverage.scanners === 0) return <div class="answer warn"><p class="big">Unknown: nothing is scanned {where}.</p><p>There is no Scanner and no ClusterScanner for it.</p></div>;
   const others = rest && <p>{rest}</p>;
   if (details) return <div class="answer warn"><p class="big">{unsure} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'has a result' : 'have results'}.</p>{details}</div>;
-  return <div class={`answer ${rest ? 'warn' : 'good'}`}><p class="big">{clear} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'was' : 'were'} asked; 0 pending, 0 failed, 0 not covered.</p></div>;
+  return <div class={`answer ${rest || !isHealthy ? 'warn' : 'good'}`}><p class="big">{isHealthy ? clear : unsure} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'was' : 'were'} asked; 0 pending, 0 failed, 0 not covered.</p></div>;
 }
 
 // Title sets the heading of a page and the title of its tab.

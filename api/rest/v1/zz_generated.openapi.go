@@ -332,6 +332,39 @@ func (e ScannerKind) Valid() bool {
 	}
 }
 
+// Defines values for ScannerProblem.
+const (
+	ProblemDataOutdated      ScannerProblem = "DataOutdated"
+	ProblemEngineUnavailable ScannerProblem = "EngineUnavailable"
+	ProblemFailedImages      ScannerProblem = "FailedImages"
+	ProblemMessagesFailing   ScannerProblem = "MessagesFailing"
+	ProblemNoReceiver        ScannerProblem = "NoReceiver"
+	ProblemStalled           ScannerProblem = "Stalled"
+	ProblemSuspended         ScannerProblem = "Suspended"
+)
+
+// Valid indicates whether the value is a known member of the ScannerProblem enum.
+func (e ScannerProblem) Valid() bool {
+	switch e {
+	case ProblemDataOutdated:
+		return true
+	case ProblemEngineUnavailable:
+		return true
+	case ProblemFailedImages:
+		return true
+	case ProblemMessagesFailing:
+		return true
+	case ProblemNoReceiver:
+		return true
+	case ProblemStalled:
+		return true
+	case ProblemSuspended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Severity.
 const (
 	SeverityCritical   Severity = "Critical"
@@ -356,6 +389,27 @@ func (e Severity) Valid() bool {
 	case SeverityNegligible:
 		return true
 	case SeverityUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for VulnerabilityKnown.
+const (
+	KnownFound      VulnerabilityKnown = "Found"
+	KnownNot        VulnerabilityKnown = "NotKnown"
+	KnownNotChecked VulnerabilityKnown = "NotChecked"
+)
+
+// Valid indicates whether the value is a known member of the VulnerabilityKnown enum.
+func (e VulnerabilityKnown) Valid() bool {
+	switch e {
+	case KnownFound:
+		return true
+	case KnownNot:
+		return true
+	case KnownNotChecked:
 		return true
 	default:
 		return false
@@ -513,8 +567,9 @@ type ClusterScanner struct {
 	Name   string      `json:"name"`
 
 	// Namespaces Namespaces. selected = covered + own + excluded + terminating + notWatched.
-	Namespaces NamespaceCounts `json:"namespaces"`
-	Suspended  bool            `json:"suspended"`
+	Namespaces NamespaceCounts  `json:"namespaces"`
+	Problems   []ScannerProblem `json:"problems"`
+	Suspended  bool             `json:"suspended"`
 
 	// TopNamespaces The namespaces with most to act on, at most five.
 	TopNamespaces []NamespaceFindings `json:"topNamespaces"`
@@ -866,6 +921,16 @@ type FindingList struct {
 	Total int `json:"total"`
 }
 
+// Health What keeps an overview from being complete, current or announced. Without an item, there is nothing of its kind.
+type Health struct {
+	// Scanners The problems of the Scanners, and of the ClusterScanners that cover one of the namespaces, the most urgent first.
+	Scanners []ProblemCount `json:"scanners"`
+
+	// UnscannedNamespaces Number of namespaces that no scanner covers and that no ClusterScanner names in excludeNamespaces. 0 for a request with a namespace, and for
+	// callers that may not list namespaces and imagescans in the whole cluster.
+	UnscannedNamespaces int `json:"unscannedNamespaces"`
+}
+
 // Hint defines model for Hint.
 type Hint struct {
 	// Kind Findings are the reports, SBOMs and workloads of the images in a namespace. The others are kinds of Kubernetes, each with its status, and
@@ -957,6 +1022,9 @@ type ImageScanList struct {
 	// Continue The parameter `continue` for the next page; omitted on the last page.
 	Continue string      `json:"continue,omitempty,omitzero"`
 	Items    []ImageScan `json:"items"`
+
+	// NotRunning Number of these whose image no pod runs now. They come last, and are not counted elsewhere.
+	NotRunning int `json:"notRunning"`
 
 	// Total Number of items on all pages that pass the filters.
 	Total int `json:"total"`
@@ -1134,6 +1202,9 @@ type Overview struct {
 	// them.
 	Findings FindingCounts `json:"findings"`
 
+	// Health What keeps an overview from being complete, current or announced. Without an item, there is nothing of its kind.
+	Health Health `json:"health"`
+
 	// History The days of `/api/v1/history` for the last 90 days.
 	History []DayOfHistory `json:"history"`
 }
@@ -1221,6 +1292,25 @@ type Problem struct {
 
 	// Title The HTTP status in words.
 	Title string `json:"title"`
+}
+
+// ProblemCount defines model for ProblemCount.
+type ProblemCount struct {
+	// ClusterScanners Number of ClusterScanners with the problem.
+	ClusterScanners int `json:"clusterScanners"`
+
+	// Problem What keeps results of a scanner from being complete, current or announced.
+	// Stalled: somebody must change something; see the condition Ready.
+	// Suspended: nothing is scanned.
+	// EngineUnavailable: the engine does not work, or has no vulnerability data.
+	// DataOutdated: the vulnerability data is too old, or newer data is not used.
+	// FailedImages: at least one image could not be scanned.
+	// MessagesFailing: a message could not be delivered.
+	// NoReceiver: findings are not announced.
+	Problem ScannerProblem `json:"problem"`
+
+	// Scanners Number of Scanners with the problem.
+	Scanners int `json:"scanners"`
 }
 
 // Rating A CVSS rating.
@@ -1465,10 +1555,11 @@ type Scanner struct {
 	Findings FindingCounts `json:"findings"`
 
 	// Images Images of the running pods. total = scanned + pending + failed + excluded.
-	Images    ImageCounts `json:"images"`
-	Name      string      `json:"name"`
-	Namespace string      `json:"namespace"`
-	Suspended bool        `json:"suspended"`
+	Images    ImageCounts      `json:"images"`
+	Name      string           `json:"name"`
+	Namespace string           `json:"namespace"`
+	Problems  []ScannerProblem `json:"problems"`
+	Suspended bool             `json:"suspended"`
 
 	// VulnerabilityData The vulnerability data in use.
 	VulnerabilityData VulnerabilityData `json:"vulnerabilityData,omitempty,omitzero"`
@@ -1489,6 +1580,16 @@ type ScannerList struct {
 	// Total Number of items on all pages.
 	Total int `json:"total"`
 }
+
+// ScannerProblem What keeps results of a scanner from being complete, current or announced.
+// Stalled: somebody must change something; see the condition Ready.
+// Suspended: nothing is scanned.
+// EngineUnavailable: the engine does not work, or has no vulnerability data.
+// DataOutdated: the vulnerability data is too old, or newer data is not used.
+// FailedImages: at least one image could not be scanned.
+// MessagesFailing: a message could not be delivered.
+// NoReceiver: findings are not announced.
+type ScannerProblem string
 
 // ScannerReference The Scanner of the namespace, or the ClusterScanner, that an ImageScan belongs to.
 type ScannerReference struct {
@@ -1517,6 +1618,9 @@ type Session struct {
 	// Namespaces The namespaces that are scanned and in which the caller may list imagescans, in order. With allNamespaces, those that are scanned. At most 1,000;
 	// empty for a caller that must name its namespace, since there are too many to check each of them.
 	Namespaces []string `json:"namespaces"`
+
+	// URL Where people reach the web UI, as `ui.url` of the operator's configuration has it; omitted if it is not set.
+	URL string `json:"url,omitempty,omitzero"`
 
 	// User The name of the user to whom the API server says the token belongs.
 	User string `json:"user"`
@@ -1629,6 +1733,12 @@ type VulnerabilityDetails struct {
 	Severity Severity `json:"severity"`
 	URL      string   `json:"url,omitempty,omitzero"`
 }
+
+// VulnerabilityKnown Whether the vulnerability data have an id.
+// Found: an engine has reported it here.
+// NotKnown: the data have no such id, for instance since it is no id. That nothing has it means nothing.
+// NotChecked: nothing that was scanned has it. Whether the data have it is not checked.
+type VulnerabilityKnown string
 
 // VulnerabilityList defines model for VulnerabilityList.
 type VulnerabilityList struct {
@@ -1765,6 +1875,12 @@ type WorkloadList struct {
 	Continue string     `json:"continue,omitempty,omitzero"`
 	Items    []Workload `json:"items"`
 
+	// Known Whether the vulnerability data have an id.
+	// Found: an engine has reported it here.
+	// NotKnown: the data have no such id, for instance since it is no id. That nothing has it means nothing.
+	// NotChecked: nothing that was scanned has it. Whether the data have it is not checked.
+	Known VulnerabilityKnown `json:"known"`
+
 	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
 	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
 	NotCovered NotCovered `json:"notCovered"`
@@ -1898,6 +2014,9 @@ type ListActionsParams struct {
 
 // ListClusterScannersParams defines parameters for ListClusterScanners.
 type ListClusterScannersParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
 	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -2071,6 +2190,9 @@ type GetHistoryParams struct {
 type ListNamespacesParams struct {
 	// Scanned true for namespaces that are scanned, false for others.
 	Scanned *bool `form:"scanned,omitempty" json:"scanned,omitempty"`
+
+	// Excluded true for namespaces that a ClusterScanner names in excludeNamespaces, false for others.
+	Excluded *bool `form:"excluded,omitempty" json:"excluded,omitempty"`
 
 	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
@@ -2681,6 +2803,19 @@ func (siw *ServerInterfaceWrapper) ListClusterScanners(w http.ResponseWriter, r 
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListClusterScannersParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
 
 	// ------------- Optional query parameter "limit" -------------
 
@@ -3531,6 +3666,19 @@ func (siw *ServerInterfaceWrapper) ListNamespaces(w http.ResponseWriter, r *http
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "scanned"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "scanned", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "excluded" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "excluded", r.URL.Query(), &params.Excluded, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "excluded"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "excluded", Err: err})
 		}
 		return
 	}

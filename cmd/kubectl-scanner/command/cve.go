@@ -20,8 +20,10 @@ type vulnerabilityAnswer struct {
 	// Scanned is the number of images with a result, which were asked.
 	Scanned int `json:"scanned"`
 	// Complete is true if all running images have a complete result. Otherwise NotKnown has the reasons.
-	Complete bool     `json:"complete"`
-	NotKnown []string `json:"notKnown"`
+	Complete bool `json:"complete"`
+	// Known says whether the vulnerability data have the id. NotKnown means that nothing is known about who runs it.
+	Known    restv1.VulnerabilityKnown `json:"known"`
+	NotKnown []string                  `json:"notKnown"`
 }
 
 func (s *session) cveCommand() *cobra.Command {
@@ -30,7 +32,7 @@ func (s *session) cveCommand() *cobra.Command {
 		Long: `Show which workloads run an image with a vulnerability, in all namespaces that you may see or in the one of -n.
 
 The ID may be an alias, such as GHSA-…, in any case. "Nobody runs it" is said only if that is known: all images that run have a complete
-result. Otherwise the answer says what is missing.`,
+result. Otherwise the answer says what is missing. An ID that is not known in the vulnerability data is an error: the exit status is 1.`,
 		Example: `  kubectl scanner cve CVE-2024-3094
   kubectl scanner cve CVE-2024-3094 -n shop --fail-on=any`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -73,9 +75,13 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	for _, w := range list.Items {
 		found = append(found, imageFinding{Finding: restv1.Finding{Severity: w.Severity, KnownExploited: w.KnownExploited, Exception: w.Exception}})
 	}
-	answer := vulnerabilityAnswer{Items: list.Items, Scanned: list.Scanned, Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
+	answer := vulnerabilityAnswer{Items: list.Items, Scanned: list.Scanned, Complete: len(notKnown) == 0 && list.Known != restv1.KnownNot, Known: list.Known, NotKnown: append([]string{}, notKnown...)}
 	if err := s.write(workloadTable(list.Items), answer); err != nil {
 		return err
+	}
+	if list.Known == restv1.KnownNot {
+		return fmt.Errorf("%s is not known in the vulnerability data, so that nothing is known about who runs it. "+
+			"Is it the id of a vulnerability, such as CVE-2024-3094?", id)
 	}
 	s.remark("%s", whoRuns(id, namespace, list, notKnown))
 	return s.verdict(found, notKnown)
@@ -138,6 +144,9 @@ func whoRuns(id, namespace string, list *restv1.WorkloadList, notKnown []string)
 	default:
 		fmt.Fprintf(&text, "Nobody runs %s%s. %s asked; 0 pending, 0 failed, 0 not covered. "+
 			"Images that a Scanner excludes, and namespaces that nothing scans, were not asked.", id, in, count(list.Scanned, "image was", "images were"))
+	}
+	if list.Known == restv1.KnownNotChecked {
+		text.WriteString(" Whether the vulnerability data have this id is not checked.")
 	}
 	if len(notKnown) > 0 {
 		fmt.Fprintf(&text, "\nNot known: %s. More: kubectl scanner status", strings.Join(notKnown, "; "))

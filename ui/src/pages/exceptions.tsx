@@ -1,7 +1,7 @@
 // Exceptions: which findings need no action, why, and until when.
 import { useGet } from '../api';
 import type { ExceptionDetails, ExceptionState, PackageSelector } from '../api.gen';
-import { date } from '../format';
+import { zonedDate } from '../format';
 import { Choose, Foreign, Pages, Table, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace } from '../session';
@@ -47,7 +47,7 @@ const columns = [
 function State({ of: e }: { of: ExceptionDetails }) {
   const bad = e.state === 'Expired' || e.state === 'InvalidSelector' || e.state === 'TooManyExceptions';
   return <><span class={bad ? 'phase Failed' : e.state === 'EndingSoon' ? 'phase Pending' : 'phase Scanned'}>{states[e.state]}</span>
-    <div class="mute">{e.message ?? (e.expirationTime ? `until ${date(e.expirationTime)}` : 'never ends')}</div></>;
+    <div class="mute">{e.message ?? (e.expirationTime ? `until ${zonedDate(e.expirationTime)}` : 'never ends')}</div></>;
 }
 
 function Scope({ of: e }: { of: ExceptionDetails }) {

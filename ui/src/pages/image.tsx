@@ -4,7 +4,7 @@ import { ApiError, remove, urlOf, useGet } from '../api';
 import type { ExternalReport, ImageScan, SBOMFormat } from '../api.gen';
 import { compare, packagesOf, useRead, type ListedFinding, type ListedPackage } from '../documents';
 import { count, date, repositoryOf, severities, shortDigest } from '../format';
-import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Failure, Foreign, ListOrigin, Pages, PhaseMark, SeverityMark, Table, TextFilter, Time, Title, View } from '../parts';
+import { Choose, Command, Conditions, Copy, CopyPage, Counts, Exploited, Facts, Failure, Foreign, ListOrigin, Pages, PhaseMark, SeverityMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, queryOf, usePlace } from '../router';
 import { Findings } from './image_findings';
 import { nameOf } from './images';
@@ -19,7 +19,8 @@ export function ImagePage() {
   const tab = query.get('tab') ?? '';
   if (scan.data === undefined) return <><Title text={key.name} /><View of={scan}>{() => null}</View></>;
   return <View of={scan}>{(image) => <>
-    <Title text={nameOf(image)}><Copy text={location.href} what="the link to this page" /> {image.mayRescan && <ScanAgain key={`${image.scanTime} ${image.attempts}`} image={image} />}</Title>
+    <Title text={nameOf(image)}><CopyPage name={nameOf(image)} /> {image.mayRescan && <ScanAgain key={`${image.scanTime} ${image.attempts}`} image={image} />}</Title>
+    {image.unusedSinceTime && <div class="notice"><p><b>Not running since {date(image.unusedSinceTime)}.</b> Its findings are not counted.</p></div>}
     <Facts facts={[
       ['Phase', <PhaseMark phase={image.phase} />], ['Findings', <Counts counts={image.findings} notCovered={image.notCovered} />], ['With a fix', image.findings && String(image.findings.fixable)],
       ['Suppressed', image.findings && image.findings.suppressed > 0 && String(image.findings.suppressed)],

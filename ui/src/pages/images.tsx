@@ -1,7 +1,7 @@
-// The images of a namespace, those that failed first.
+// The images of a namespace: those that failed first, and those that do not run last.
 import { urlOf, useGet } from '../api';
 import type { ImageScan } from '../api.gen';
-import { shortDigest } from '../format';
+import { count, date, shortDigest } from '../format';
 import { useNamespace, useSession } from '../session';
 import { Choose, Counts, CSV, Foreign, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
@@ -10,13 +10,15 @@ const phases = ['Failed', 'Pending', 'Cataloging', 'Matching', 'Scanned'] as con
 
 export function ImagesPage() {
   const namespace = useNamespace();
+  const { query } = usePlace();
+  const filter = { text: query.get('text') ?? undefined, phase: query.get('phase') ?? undefined };
   const { namespaces } = useSession();
   if (namespace) return <ImagesOf namespace={namespace} />;
   return <>
     <Title text="Images" />
     {namespaces.length === 0
       ? <p>You may not list images in any namespace that is scanned. Ask for the ClusterRole <code>scanner-operator-view</code> in yours.</p>
-      : <><p>Choose a namespace.</p><ul class="plain columns">{namespaces.map((name) => <li key={name}><a class="row" href={href('/images', {}, { namespace: name })}>{name}</a></li>)}</ul></>}
+      : <><p>Choose a namespace.</p><ul class="plain columns">{namespaces.map((name) => <li key={name}><a class="row" href={href('/images', {}, { namespace: name, ...filter })}>{name}</a></li>)}</ul></>}
   </>;
 }
 
@@ -37,7 +39,8 @@ function ImagesOf({ namespace }: { namespace: string }) {
       const shown = list.items.filter((s) => text === '' || [s.digest, ...(s.references ?? []), ...(s.workloads ?? [])].some((t) => t.toLowerCase().includes(text)));
       return <>
         {shown.length === 0 ? <p class="mute">{list.total === 0 ? `No image in ${namespace}${phase ? ` is ${phase}` : ''}.` : 'No image on this page has this text.'}</p>
-          : <Table label="Images" rows={shown.sort(failedFirst)} id={(s) => s.name} columns={columns} />}
+          : <Table label="Images" rows={shown.sort(failedFirst)} id={(s) => s.name} columns={columns} rowClass={(s) => (s.unusedSinceTime ? 'unused' : undefined)} />}
+        {list.notRunning > 0 && <p class="mute">{count(list.total - list.notRunning, 'image')} {list.total - list.notRunning === 1 ? 'runs' : 'run'}. {list.notRunning === 1 ? '1 does not run and is' : `${list.notRunning} do not run and are`} not counted elsewhere.</p>}
         <Pages shown={shown.length} total={list.total} next={list.continue} what="image" />
       </>;
     }}</View>
@@ -47,7 +50,7 @@ function ImagesOf({ namespace }: { namespace: string }) {
 function failedFirst(a: ImageScan, b: ImageScan): number {
   const order = (s: ImageScan) => phases.indexOf(s.phase);
   const urgent = (s: ImageScan) => (s.findings ? s.findings.knownExploited * 1e6 + s.findings.critical * 1e3 + s.findings.high : 0);
-  return order(a) - order(b) || urgent(b) - urgent(a) || nameOf(a).localeCompare(nameOf(b));
+  return Number(Boolean(a.unusedSinceTime)) - Number(Boolean(b.unusedSinceTime)) || order(a) - order(b) || urgent(b) - urgent(a) || nameOf(a).localeCompare(nameOf(b));
 }
 
 export function nameOf(scan: ImageScan): string {
@@ -60,7 +63,8 @@ const columns = [
   { name: 'Phase', cell: (s: ImageScan) => <><PhaseMark phase={s.phase} />{s.phase === 'Failed' && <div class="mute">{reasonOf(s)}</div>}</> },
   { name: 'Findings', cell: (s: ImageScan) => <Counts counts={s.findings} notCovered={s.notCovered} /> },
   { name: 'With a fix', cell: (s: ImageScan) => s.findings?.fixable ?? '', class: 'number' },
-  { name: 'Workloads', cell: (s: ImageScan) => <span class="break">{(s.workloads ?? []).slice(0, 2).join(', ')}{s.workloadCount > 2 && ` and ${s.workloadCount - 2} more`}</span> },
+  { name: 'Workloads', cell: (s: ImageScan) => (s.unusedSinceTime ? <>not running since <time dateTime={s.unusedSinceTime}>{date(s.unusedSinceTime)}</time></>
+    : <span class="break">{(s.workloads ?? []).slice(0, 2).join(', ')}{s.workloadCount > 2 && ` and ${s.workloadCount - 2} more`}</span>) },
   { name: 'Scanned', cell: (s: ImageScan) => <Time at={s.scanTime} /> },
 ];
 

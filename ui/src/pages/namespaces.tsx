@@ -2,19 +2,20 @@
 import { useGet } from '../api';
 import type { ClusterScanner, NamespaceDetails } from '../api.gen';
 import { duration, number } from '../format';
-import { Choose, Counts, gapsOf, Pages, Table, Title, View } from '../parts';
+import { Choose, Counts, gapsOf, Pages, Table, Title, View, yesOrNo } from '../parts';
 import { href, usePlace } from '../router';
 import { useSession } from '../session';
 
 export function NamespacesPage() {
   const { query } = usePlace();
   const { allNamespaces } = useSession();
-  const position = query.get('continue'), scanned = query.get('scanned');
-  const namespaces = useGet('/api/v1/namespaces', {}, { ...(scanned && { scanned: scanned === 'true' }), ...(position && { continue: position }), limit: 100 });
+  const position = query.get('continue'), scanned = query.get('scanned'), excluded = query.get('excluded');
+  const namespaces = useGet('/api/v1/namespaces', {}, { ...(scanned && { scanned: scanned === 'true' }), ...(excluded && { excluded: excluded === 'true' }), ...(position && { continue: position }), limit: 100 });
   return <>
     <Title text="Namespaces" />
     <View of={namespaces}>{(list) => <>
-      {list.allNamespaces && <div class="filters"><Choose name="scanned" label="Scanned" choices={[{ value: '', label: 'all' }, { value: 'true', label: 'scanned' }, { value: 'false', label: 'not scanned' }]} /></div>}
+      {list.allNamespaces && <div class="filters"><Choose name="scanned" label="Scanned" choices={[{ value: '', label: 'all' }, { value: 'true', label: 'scanned' }, { value: 'false', label: 'not scanned' }]} />
+        <Choose name="excluded" label="Excluded" choices={yesOrNo('excluded', 'not excluded')} /></div>}
       {list.items.length === 0 ? <p class="mute">{scanned === 'false' ? 'Every namespace is scanned.' : 'No namespace is scanned.'}</p>
         : <Table label="Namespaces, those with most to act on first" rows={list.items} id={(n) => n.name} columns={columns} />}
       <Pages shown={list.items.length} total={list.total} next={list.continue} what="namespace" />

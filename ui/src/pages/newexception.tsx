@@ -1,8 +1,8 @@
 // An exception that does not exist yet: what it would suppress, and its YAML to copy.
 import { useState } from 'preact/hooks';
-import { useGet } from '../api';
 import type { ExceptionPreview, PreviewedFinding } from '../api.gen';
-import { count } from '../format';
+import { now, useGet } from '../api';
+import { count, endOfDay, zone, zonedDate } from '../format';
 import { Copy, Counts, Exploited, Foreign, NotCovered, SeverityMark, Suppressed, Table, TextFilter, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 
@@ -64,33 +64,34 @@ const columns = [
 const statuses = { not_affected: 'not affected', affected: 'affected: the risk is accepted', fixed: 'fixed, which the version does not show', under_investigation: 'under investigation' };
 const justifications = ['vulnerable_code_not_in_execute_path', 'vulnerable_code_not_present', 'component_not_present', 'vulnerable_code_cannot_be_controlled_by_adversary', 'inline_mitigations_already_exist'];
 
-type Decision = { name: string; status: keyof typeof statuses; justification: string; reason: string; action: string; until: string };
+type Decision = { name: string; status: keyof typeof statuses | ''; justification: string; reason: string; action: string; until: string };
 
 function Manifest({ namespace, selection }: { namespace: string | undefined; selection: Selection }) {
-  const [decision, setDecision] = useState<Decision>({ name: '', status: 'not_affected', justification: justifications[0] ?? '', reason: '', action: '', until: '' });
+  const [decision, setDecision] = useState<Decision>({ name: '', status: '', justification: '', reason: '', action: '', until: '' });
   const set = (values: Partial<Decision>) => setDecision((old) => ({ ...old, ...values }));
-  const missing = missingOf(decision), yaml = yamlOf(namespace, selection, decision);
+  const end = endOfDay(decision.until), missing = missingOf(decision), yaml = yamlOf(namespace, selection, decision);
   return <>
     <h2>Why, and until when</h2>
     <div class="filters">
-      <label class="filter">Status <select value={decision.status} onChange={(e) => set({ status: e.currentTarget.value as Decision['status'] })}>{Object.entries(statuses).map(([value, label]) => <option key={value} value={value}>{label}</option>)}</select></label>
-      {decision.status === 'not_affected' && <label class="filter">Justification <select value={decision.justification} onChange={(e) => set({ justification: e.currentTarget.value })}>{justifications.map((j) => <option key={j} value={j}>{j.replaceAll('_', ' ')}</option>)}</select></label>}
+      <label class="filter">Status <select value={decision.status} onChange={(e) => set({ status: e.currentTarget.value as Decision['status'] })}><option value="">choose</option>{Object.entries(statuses).map(([value, label]) => <option key={value} value={value}>{label}</option>)}</select></label>
+      {decision.status === 'not_affected' && <label class="filter">Justification <select value={decision.justification} onChange={(e) => set({ justification: e.currentTarget.value })}><option value="">choose</option>{justifications.map((j) => <option key={j} value={j}>{j.replaceAll('_', ' ')}</option>)}</select></label>}
       <label class="filter">Reason, for people <input value={decision.reason} maxLength={1024} onInput={(e) => set({ reason: e.currentTarget.value })} /></label>
       {decision.status === 'affected' && <label class="filter">What is done about it <input value={decision.action} maxLength={1024} onInput={(e) => set({ action: e.currentTarget.value })} /></label>}
-      <label class="filter">Ends on <input type="date" value={decision.until} onInput={(e) => set({ until: e.currentTarget.value })} /></label>
+      <label class="filter">Ends after the day, {zone} <input type="date" value={decision.until} onInput={(e) => set({ until: e.currentTarget.value })} /></label>
       <label class="filter">Name <input value={decision.name} placeholder={nameOf(selection)} maxLength={63} onInput={(e) => set({ name: e.currentTarget.value })} /></label>
     </div>
+    {end && <p>It ends {zonedDate(end)}, which is {end} in UTC.</p>}
     {missing.length > 0 ? <p class="stale">Still needed: {missing.join(', ')}.</p>
-      : <><div class="title"><h2>YAML</h2><Copy text={yaml} what="the YAML" /></div><pre class="yaml" tabIndex={0}>{yaml}</pre>
+      : <><div class="title"><h2>YAML</h2><Copy text={yaml} what="the YAML" /> <Copy text={decision.name || nameOf(selection)} what="of the exception" label="Copy name" /></div><pre class="yaml" tabIndex={0}>{yaml}</pre>
         <p class="mute">Save it as exception.yaml, then run <code>kubectl apply -f exception.yaml</code>. It needs the ClusterRole <code>scanner-operator-except</code>{!namespace && ' in the whole cluster'}.</p></>}
   </>;
 }
 
 // missingOf names what the API server would refuse the exception without.
-function missingOf({ name, status, reason, action, until }: Decision): string[] {
-  const must = status === 'affected' || status === 'under_investigation';
+function missingOf({ name, status, justification, reason, action, until }: Decision): string[] {
+  const must = status === 'affected' || status === 'under_investigation', end = endOfDay(until);
   return [
-    reason.trim() === '' && 'a reason', status === 'affected' && action.trim() === '' && 'what is done about it', must && until === '' && 'an end',
+    status === '' && 'a status', status === 'not_affected' && justification === '' && 'a justification', reason.trim() === '' && 'a reason', status === 'affected' && action.trim() === '' && 'what is done about it', must && until === '' && 'an end', end !== undefined && Date.parse(end) <= now() && 'an end that is not over',
     !/^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$/.test(name) && 'a name of lower case letters, digits and -',
   ].filter((text) => text !== false);
 }
@@ -111,6 +112,6 @@ function yamlOf(namespace: string | undefined, { vulnerability, package: name, p
     'spec:', `  status: ${d.status}`, ...(d.status === 'not_affected' ? [`  justification: ${d.justification}`] : []),
     ...[...field('reason', d.reason), ...(d.status === 'affected' ? field('action', d.action) : [])].map((line) => '  ' + line),
     ...all('vulnerabilities', vulnerability), ...(selector.length > 0 ? ['  packages:', ...selector.map((line, i) => (i === 0 ? '  - ' : '    ') + line)] : []), ...all('images', image),
-    ...(d.until ? [`  expirationTime: "${d.until}T00:00:00Z"`] : []),
+    ...(d.until ? [`  expirationTime: "${endOfDay(d.until)}"`] : []),
   ].join('\n') + '\n';
 }

@@ -1,11 +1,11 @@
 // The landing page: what to update, and how sure it is that this is all.
 import { useGet } from '../api';
-import type { Action, FindingCounts, Overview, RepositoryActions } from '../api.gen';
+import type { Action, FindingCounts, Health, Overview, ProblemCount, RepositoryActions, ScannerProblem } from '../api.gen';
 import { count, duration, number } from '../format';
 import { Counts, Exploited, Facts, Foreign, gapsOf, NotCovered, Pages, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { Trend } from '../trend';
-import { useNamespace } from '../session';
+import { useNamespace, useSession } from '../session';
 import { WorkloadLink } from './workload';
 
 // OverviewPage shows the most urgent updates. With ?all=true it lists all of them.
@@ -22,6 +22,7 @@ function Landing({ namespace }: { namespace: string | undefined }) {
     <Title text={namespace ? `Actions in ${namespace}` : 'Actions'}><a href={href('/changes', {}, { namespace })}>Changes</a></Title>
     <View of={overview}>{(found) => <>
       <Headline overview={found} namespace={namespace} />
+      <Problems health={found.health} namespace={namespace} />
       <Trend history={found.history} />
       {found.actions.length > 0 && <><Actions rows={rowsOf(found.actions)} namespace={namespace} />
         <p><a href={href('/', {}, { all: true, namespace })}>All actions in {count(found.actionRepositories, 'repository', 'repositories')}</a></p></>}
@@ -36,10 +37,37 @@ function Landing({ namespace }: { namespace: string | undefined }) {
   </>;
 }
 
-// Headline is green only if there is nothing to do and everything is scanned.
-function Headline({ overview: { coverage, actions, findings }, namespace }: { overview: Overview; namespace: string | undefined }) {
+// problemWords are what the scanners with a problem do, for one and for several.
+const problemWords: Record<ScannerProblem, [string, string]> = {
+  Stalled: ['cannot continue until somebody changes something', 'cannot continue until somebody changes something'], Suspended: ['is suspended and scans nothing', 'are suspended and scan nothing'],
+  EngineUnavailable: ['has an engine that does not work', 'have an engine that does not work'], DataOutdated: ['uses outdated vulnerability data', 'use outdated vulnerability data'],
+  FailedImages: ['has images that could not be scanned', 'have images that could not be scanned'],
+  MessagesFailing: ['cannot deliver messages', 'cannot deliver messages'], NoReceiver: ['has no receiver: nobody gets a message', 'have no receiver: nobody gets a message'],
+};
+
+// Problems links what keeps the page from being complete, current or announced.
+function Problems({ health, namespace }: { health: Health; namespace: string | undefined }) {
+  const { allNamespaces } = useSession();
+  if (isHealthy(health)) return null;
+  const link = (p: ProblemCount) => {
+    const n = p.scanners + p.clusterScanners, words = `${count(n, 'scanner')} ${problemWords[p.problem][n === 1 ? 0 : 1]}`;
+    // Only users who see all namespaces may open a ClusterScanner.
+    return allNamespaces || p.scanners > 0 ? <a href={href('/coverage', {}, { problem: p.problem, namespace })}>{words}</a> : words;
+  };
+  return <div class="notice warn problems"><ul class="plain">
+    {health.scanners.map((p) => <li key={p.problem}>{link(p)}</li>)}
+    {health.unscannedNamespaces > 0 && <li><a href={href('/namespaces', {}, { scanned: false, excluded: false })}>{count(health.unscannedNamespaces, 'namespace')} {health.unscannedNamespaces === 1 ? 'is' : 'are'} not scanned</a></li>}
+  </ul></div>;
+}
+
+function isHealthy({ scanners, unscannedNamespaces }: Health): boolean {
+  return scanners.length === 0 && unscannedNamespaces === 0;
+}
+
+// Headline is green only if there is nothing to do, everything is scanned, and nothing is wrong.
+function Headline({ overview: { coverage, actions, findings, health }, namespace }: { overview: Overview; namespace: string | undefined }) {
   const scope = namespace && `in ${namespace}`;
-  if (actions.length === 0) return <NotCovered coverage={coverage} scope={scope} clear="Nothing to update" unsure="Nothing known to update" rest={withoutUpdate(findings)} />;
+  if (actions.length === 0) return <NotCovered coverage={coverage} scope={scope} clear="Nothing to update" unsure="Nothing known to update" rest={withoutUpdate(findings)} isHealthy={isHealthy(health)} />;
   const gaps = gapsOf(coverage.notCovered);
   const rows = rowsOf(actions);
   return <div class="answer bad">

@@ -29,12 +29,16 @@ export function VulnerabilitiesPage() {
     </div>
     <View of={vulnerabilities}>{(list) => <>
       {(list.items.length > 0 || isFiltered) && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}
-      {list.items.length > 0 && <Table label="Vulnerabilities" rows={list.items} id={(v) => v.id} columns={columnsOf(namespace)} />}
+      {list.items.length > 0 && <VulnerabilityTable rows={list.items} namespace={namespace} />}
       {list.items.length === 0 && isFiltered && <p class="mute">No vulnerability passes these filters.</p>}
       {list.items.length === 0 && !isFiltered && !position && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} clear="No image that runs has a known vulnerability" unsure="No vulnerability known" />}
       <Pages shown={list.items.length} total={list.total} next={list.continue} what="vulnerability" many="vulnerabilities" />
     </>}</View>
   </>;
+}
+
+export function VulnerabilityTable({ rows, namespace }: { rows: Vulnerability[]; namespace: string | undefined }) {
+  return <Table label="Vulnerabilities" rows={rows} id={(v) => v.id} columns={columnsOf(namespace)} />;
 }
 
 const columnsOf = (namespace: string | undefined) => [

@@ -2,14 +2,14 @@
 import { useGet } from '../api';
 import type { WorkloadDetails, WorkloadFinding, WorkloadImage } from '../api.gen';
 import { count, percent, shortDigest } from '../format';
-import { Copy, Counts, Exploited, Foreign, gapsOf, PhaseMark, SeverityMark, Suppressed, Table, Time, Title, View } from '../parts';
+import { CopyPage, Counts, Exploited, Foreign, gapsOf, PhaseMark, SeverityMark, Suppressed, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 
 export function WorkloadPage() {
   const { parameters: { namespace = '', kind = '', name = '' } } = usePlace();
   const workload = useGet('/api/v1/namespaces/{namespace}/workloads/{kind}/{name}', { namespace, kind, name }, {});
   return <>
-    <Title text={`${kind}/${name}`}><Copy text={location.href} what="the link to this page" /> <a href={href('/images', {}, { namespace })}>Images in {namespace}</a></Title>
+    <Title text={`${kind}/${name}`}><CopyPage name={`${kind}/${name}`} /> <a href={href('/images', {}, { namespace })}>Images in {namespace}</a></Title>
     <View of={workload}>{(found) => <>
       <Answer found={found} />
       <Table label="Images" rows={found.images} id={(i) => [i.container, i.image, i.digest, i.platform, i.scanner?.kind, i.scanner?.name].join(' ')} columns={imageColumns(namespace)} />

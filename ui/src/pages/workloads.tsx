@@ -18,11 +18,15 @@ export function WorkloadsPage() {
     <div class="filters"><TextFilter name="text" label="Name" /><CSV of="these workloads" to={urlOf('/api/v1/workloads.csv', {}, filters)} /></div>
     <View of={workloads}>{({ items, total, coverage, continue: next }) => <>
       <NotCovered coverage={coverage} scope={scope} />
-      {items.length > 0 && <Table label="Workloads, the most urgent first" rows={items} id={(w) => [w.namespace, w.kind, w.name].join('/')} columns={columnsOf(namespace)} />}
+      {items.length > 0 && <WorkloadTable rows={items} namespace={namespace} />}
       {items.length === 0 && !position && <p class="mute">{text ? 'No workload has this text in its name.' : emptyOf(coverage.scanners, scope ?? 'in the namespaces that you may see')}</p>}
       <Pages shown={items.length} total={total} next={next} what="workload" />
     </>}</View>
   </>;
+}
+
+export function WorkloadTable({ rows, namespace }: { rows: RunningWorkload[]; namespace: string | undefined }) {
+  return <Table label="Workloads, the most urgent first" rows={rows} id={(w) => [w.namespace, w.kind, w.name].join('/')} columns={columnsOf(namespace)} />;
 }
 
 // emptyOf says why there is no workload.

@@ -111,7 +111,7 @@ test('a clock of the browser that is a day late makes no difference to ages', as
   await member.page.clock.install({ time: Date.now() - 86_400_000 });
   await member.page.goto(fixture.url);
   await member.signIn('member');
-  await member.page.getByRole('link', { name: 'Images' }).click();
+  await member.page.getByRole('link', { name: 'Images', exact: true }).click();
   await member.settled();
   const ages = await member.page.locator('tbody time').allInnerTexts();
   assert.ok(ages.length > 0 && ages.every((age) => /^\d+ (s|min) ago$/.test(age)), ages.join());
@@ -123,8 +123,10 @@ test('copy buttons copy the digest and the link, and paper has neither menus nor
   await member.visit(await addressOf(member, 'shop', 'vulnerable-web'));
   await member.page.getByRole('button', { name: 'Copy the digest' }).click();
   assert.match(await member.page.evaluate(() => navigator.clipboard.readText()), /^sha256:[0-9a-f]{64}$/);
-  await member.page.getByRole('button', { name: 'Copy the link to this page' }).click();
+  await member.page.getByRole('button', { name: 'Copy link: this page' }).click();
   assert.equal(await member.page.evaluate(() => navigator.clipboard.readText()), member.page.url());
+  await member.page.getByRole('button', { name: /^Copy name: / }).click();
+  assert.equal(await member.page.evaluate(() => navigator.clipboard.readText()), 'registry.example.com/shop/vulnerable-web:1.4.2');
   await member.page.emulateMedia({ media: 'print', colorScheme: 'dark' });
   for (const hidden of ['header', '.filters', '.tabs', 'button']) {
     for (const part of await member.page.locator(hidden).all()) assert.ok(!await part.isVisible(), `${hidden} is on paper`);

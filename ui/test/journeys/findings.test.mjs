@@ -1,7 +1,7 @@
 // Finding out what is wrong and what to do.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { Person, close, fixture } from '../person.mjs';
+import { Person, close, fixture, withHealth } from '../person.mjs';
 
 after(close);
 
@@ -73,6 +73,7 @@ test('the numbers on the page are those of the API', async () => {
   const { findings } = scanner;
   assert.ok(text.includes(`${findings.knownExploited} known exploited · ${findings.critical} Critical · ${findings.high} High`), text);
   assert.equal(await admin.page.locator('.answer.good').count(), 0, 'not green while something is pending or failed');
+  await withHealth(admin, {});
   await admin.visit('/?namespace=blog');
   assert.match(await admin.text('.answer.good'), /Nothing to update in blog/);
   await admin.visit('/coverage?namespace=shop');
@@ -86,7 +87,7 @@ test('the landing page is not green while urgent findings have no fix', async ()
   let counts = { critical: 2, knownExploited: 1 };
   await admin.page.route('**/api/v1/overview?*', async (route) => {
     const response = await route.fetch(), overview = await response.json();
-    await route.fulfill({ response, json: { ...overview, findings: { ...overview.findings, ...counts } } });
+    await route.fulfill({ response, json: { ...overview, findings: { ...overview.findings, ...counts }, health: { scanners: [], unscannedNamespaces: 0 } } });
   });
   await admin.visit('/?namespace=blog');
   assert.match(await admin.text('.answer.warn'), /Nothing to update in blog\.[\s\S]*There is no fix yet: 1 known exploited · 2 Critical · 0 High\./);
@@ -200,6 +201,82 @@ test('texts of a hostile image stay texts', async () => {
   await member.leave();
 });
 
+test('the landing page is amber while something is wrong, and links what it counts', async () => {
+  const admin = await Person.signedIn('administrator', '/?namespace=blog');
+  await admin.settled();
+  assert.match(await admin.text('.answer.warn'), /Nothing known to update in blog/);
+  assert.equal(await admin.page.locator('.answer.good').count(), 0);
+  await admin.page.getByRole('link', { name: '1 scanner has no receiver' }).click();
+  await admin.page.waitForURL(/\/coverage\?problem=NoReceiver&namespace=blog/);
+  await admin.settled();
+  assert.match(await admin.text('.card'), /blog\/default[\s\S]*No receiver/);
+  await admin.visit('/coverage?problem=DataOutdated&namespace=blog');
+  assert.equal(await admin.page.locator('.card').count(), 0);
+  await admin.leave();
+});
+
+test('every problem has words and a link, for one scanner and for several', async () => {
+  const admin = await Person.signedIn('administrator', '/?namespace=blog');
+  const kinds = ['Stalled', 'Suspended', 'EngineUnavailable', 'DataOutdated', 'FailedImages', 'MessagesFailing', 'NoReceiver'];
+  await withHealth(admin, { scanners: kinds.map((problem, i) => ({ problem, scanners: i % 2, clusterScanners: 1 })), unscannedNamespaces: 12 });
+  await admin.visit('/?namespace=blog');
+  assert.deepEqual(await admin.page.locator('.problems a').evaluateAll((links) => links.map((a) => new URL(a.href).searchParams.get('problem'))), [...kinds, null]);
+  assert.match(await admin.text('.problems'), /1 scanner cannot continue[\s\S]*2 scanners are suspended[\s\S]*1 scanner has an engine[\s\S]*2 scanners use outdated vulnerability data[\s\S]*12 namespaces are not scanned/);
+  await admin.page.screenshot({ path: `${fixture.output}/actions-problems-light.png`, fullPage: true });
+  await admin.page.emulateMedia({ colorScheme: 'dark' });
+  await admin.page.screenshot({ path: `${fixture.output}/actions-problems-dark.png`, fullPage: true });
+  await admin.leave();
+});
+
+test('images that do not run come last, grey, and are not counted', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  await member.page.route('**/namespaces/shop/imagescans?*', async (route) => {
+    const response = await route.fetch(), list = await response.json();
+    list.items.find((s) => s.references?.[0].includes('failing')).unusedSinceTime = '2026-01-02T03:04:05Z';
+    await route.fulfill({ response, json: { ...list, notRunning: 1 } });
+  });
+  await member.visit('/images?namespace=shop&phase=');
+  const last = member.page.locator('tbody tr').last();
+  assert.match(await last.innerText(), /failing[\s\S]*not running since 2 Jan 2026/);
+  assert.match(await member.text(), /5 images run\. 1 does not run and is not counted elsewhere/);
+  const colors = await last.locator('td, td *').evaluateAll((cells) => [...new Set(cells.map((c) => getComputedStyle(c).color))]);
+  assert.equal(colors.length, 1, `all of the row is grey: ${colors}`);
+  await member.page.screenshot({ path: `${fixture.output}/images-unused-light.png`, fullPage: true });
+  await member.page.emulateMedia({ colorScheme: 'dark' });
+  await member.page.screenshot({ path: `${fixture.output}/images-unused-dark.png`, fullPage: true });
+  await member.leave();
+});
+
+test('a search has the results of all namespaces, keeps what was typed, and never takes a name for an id', async () => {
+  const admin = await Person.signedIn('administrator', '/images?namespace=shop');
+  await admin.settled();
+  const search = async (text) => {
+    await admin.page.getByRole('searchbox', { name: 'Search for' }).fill(text);
+    await admin.page.keyboard.press('Enter');
+  };
+  await search('frontend-1');
+  await admin.page.getByRole('heading', { name: 'Search for frontend-1' }).waitFor();
+  await admin.settled();
+  assert.match(await admin.text('main'), /not known in the vulnerability data[\s\S]*No workload that runs a scanned image has this text/);
+  assert.equal(await admin.page.locator('.answer').count(), 0, 'no answer about who runs it');
+  assert.equal(await admin.page.getByRole('searchbox', { name: 'Search for' }).inputValue(), 'frontend-1');
+  assert.match(await admin.page.getByRole('link', { name: 'depot', exact: true }).getAttribute('href'), /text=frontend-1/);
+  await search('riddled');
+  await admin.page.getByRole('heading', { name: 'Search for riddled' }).waitFor();
+  await admin.settled();
+  assert.match(await admin.text('table[aria-label^="Workloads"]'), /shop[\s\S]*depot|depot[\s\S]*shop/);
+  await admin.page.screenshot({ path: `${fixture.output}/search-light.png`, fullPage: true });
+  await admin.page.emulateMedia({ colorScheme: 'dark' });
+  await admin.page.screenshot({ path: `${fixture.output}/search-dark.png`, fullPage: true });
+  await search('cve-2024-0001');
+  await admin.page.waitForURL(/\/vulnerabilities\/CVE-2024-0001$/);
+  await admin.visit('/vulnerabilities/nginx-1?namespace=blog');
+  assert.match(await admin.text('.answer.warn'), /not known in the vulnerability data/);
+  await admin.page.getByRole('link', { name: 'Search for this text' }).click();
+  await admin.page.getByRole('heading', { name: 'Search for nginx-1' }).waitFor();
+  await admin.leave();
+});
+
 test('keys: search for a vulnerability, walk through rows, open one', async () => {
   const member = await Person.signedIn('member', '/images?namespace=shop');
   await member.settled();
@@ -247,7 +324,7 @@ test('a clock of the browser that is a day off makes no difference to ages', asy
   await member.page.clock.install({ time: Date.now() + 86_400_000 });
   await member.page.goto(fixture.url);
   await member.signIn('member');
-  await member.page.getByRole('link', { name: 'Images' }).click();
+  await member.page.getByRole('link', { name: 'Images', exact: true }).click();
   await member.settled();
   const ages = await member.page.locator('tbody time').allInnerTexts();
   assert.ok(ages.length > 0 && ages.every((age) => /^\d+ (s|min) ago$/.test(age)), ages.join());

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import net from 'node:net';
 import { after, test } from 'node:test';
-import { Person, close, fixture } from '../person.mjs';
+import { Person, close, fixture, withHealth } from '../person.mjs';
 
 // The journeys' own requests go to the manager's own certificate.
 process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
@@ -223,6 +223,10 @@ test('the replicas of the manager are loaded again although no hint says that on
 
 test('an all-clear that cannot be loaded again is not green', async () => {
   const admin = await withHints('/?namespace=blog', 'administrator');
+  await withHealth(admin, {});
+  await admin.hint();
+  await admin.page.clock.runFor(3_000);
+  await admin.page.locator('.answer.good').waitFor();
   const back = () => admin.page.locator('.answer.good').evaluate((e) => getComputedStyle(e).backgroundColor);
   const green = await back();
   await admin.page.route('**/api/v1/overview?*', (route) => route.abort());

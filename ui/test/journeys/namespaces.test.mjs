@@ -8,7 +8,7 @@ after(close);
 test('an administrator sees which namespaces have most to act on, and which are not scanned', async () => {
   const admin = await Person.signedIn('administrator', '/coverage');
   await admin.settled();
-  await admin.page.getByRole('link', { name: 'Namespaces' }).click();
+  await admin.page.getByRole('link', { name: 'Namespaces', exact: true }).click();
   await admin.page.getByRole('heading', { name: 'Namespaces' }).waitFor();
   await admin.settled();
   const rows = await admin.page.getByRole('table', { name: /Namespaces/ }).locator('tbody tr').allInnerTexts();

@@ -104,7 +104,7 @@ test('a session that ends while a page is open leads to one sign-in page, withou
   await member.settled();
   await member.context.clearCookies();
   member.requests.length = 0;
-  await member.page.getByRole('link', { name: 'Coverage' }).click();
+  await member.page.getByRole('link', { name: 'Coverage', exact: true }).click();
   await member.page.getByRole('heading', { name: 'Your session has ended' }).waitFor();
   await member.page.waitForTimeout(1500);
   assert.equal(member.requests.length, 1, `requests: ${member.requests.join(', ')}`);

@@ -106,7 +106,7 @@ type ClientInterface interface {
 
 	// ListClusterScanners Lists ClusterScanners with their coverage
 	//
-	// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+	// All ClusterScanners, or those that cover a namespace, ordered by name. The caller must be allowed to list clusterscanners.
 	//
 	// Corresponds with GET /api/v1/clusterscanners (the `ListClusterScanners` operationId).
 	ListClusterScanners(ctx context.Context, params *ListClusterScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -553,7 +553,7 @@ func (c *Client) ListActions(ctx context.Context, params *ListActionsParams, req
 
 // ListClusterScanners Lists ClusterScanners with their coverage
 //
-// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+// All ClusterScanners, or those that cover a namespace, ordered by name. The caller must be allowed to list clusterscanners.
 //
 // Corresponds with GET /api/v1/clusterscanners (the `ListClusterScanners` operationId).
 func (c *Client) ListClusterScanners(ctx context.Context, params *ListClusterScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1540,6 +1540,18 @@ func NewListClusterScannersRequest(server string, params *ListClusterScannersPar
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -2511,6 +2523,18 @@ func NewListNamespacesRequest(server string, params *ListNamespacesParams) (*htt
 		if params.Scanned != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scanned", *params.Scanned, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Excluded != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "excluded", *params.Excluded, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5370,7 +5394,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListClusterScannersWithResponse Lists ClusterScanners with their coverage
 	//
-	// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+	// All ClusterScanners, or those that cover a namespace, ordered by name. The caller must be allowed to list clusterscanners.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8109,7 +8133,7 @@ func (c *ClientWithResponses) ListActionsWithResponse(ctx context.Context, param
 
 // ListClusterScannersWithResponse Lists ClusterScanners with their coverage
 //
-// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+// All ClusterScanners, or those that cover a namespace, ordered by name. The caller must be allowed to list clusterscanners.
 //
 // Returns a wrapper object for the known response body format(s).
 //

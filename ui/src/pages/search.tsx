@@ -1,0 +1,50 @@
+// What a text stands for, in all namespaces: the id of a vulnerability, or a part of ids and of names of workloads.
+import { useEffect } from 'preact/hooks';
+import { useGet } from '../api';
+import { count } from '../format';
+import { NotCovered, Title, View } from '../parts';
+import { href, navigate, usePlace } from '../router';
+import { useSession } from '../session';
+import { VulnerabilityTable } from './vulnerabilities';
+import { WorkloadTable } from './workloads';
+
+// shown is how many results of each kind the page has. The lists that it links have all.
+const shown = 20;
+
+// printable matches what may be an id. The manager decides whether it is one.
+const printable = /^[!-~]{1,128}$/;
+
+export function SearchPage() {
+  const text = (usePlace().query.get('text') ?? '').trim();
+  const exact = useGet(printable.test(text) ? '/api/v1/vulnerabilities/{id}/workloads' : undefined, { id: text }, { limit: 1 });
+  const isID = exact.data !== undefined && exact.data.known !== 'NotKnown';
+  useEffect(() => {
+    if (isID) navigate(href('/vulnerabilities/{id}', { id: /^cve-/i.test(text) ? text.toUpperCase() : text }), true);
+  }, [isID, text]);
+  if (text === '') return <><Title text="Search" /><p class="mute">Type the id of a vulnerability, or a part of the name of a workload or of its image.</p></>;
+  if (isID || printable.test(text) && !exact.data && !exact.error) return <><Title text={`Search for ${text}`} /><p class="mute loading">Loading…</p></>;
+  return <Results text={text} />;
+}
+
+function Results({ text }: { text: string }) {
+  const { namespaces } = useSession();
+  const vulnerabilities = useGet('/api/v1/vulnerabilities', {}, { text, limit: shown });
+  const workloads = useGet('/api/v1/workloads', {}, { text, limit: shown });
+  return <>
+    <Title text={`Search for ${text}`} />
+    <p class="mute">As the id of a vulnerability, this text is not known in the vulnerability data. What follows has it as a part, in all {count(namespaces.length, 'namespace')} that you may see.</p>
+    <h2>Workloads</h2>
+    <View of={workloads}>{({ items, total, coverage }) => <>
+      <NotCovered coverage={coverage} />
+      {items.length === 0 ? <p class="mute">No workload that runs a scanned image has this text in its name.</p> : <WorkloadTable rows={items} namespace={undefined} />}
+      {total > items.length && <p><a href={href('/workloads', {}, { text })}>All {count(total, 'workload')}</a></p>}
+    </>}</View>
+    <h2>Vulnerabilities</h2>
+    <View of={vulnerabilities}>{({ items, total }) => <>
+      {items.length === 0 ? <p class="mute">No vulnerability of an image that runs has this text in its id.</p> : <VulnerabilityTable rows={items} namespace={undefined} />}
+      {total > items.length && <p><a href={href('/vulnerabilities', {}, { text })}>All {count(total, 'vulnerability', 'vulnerabilities')}</a></p>}
+    </>}</View>
+    {namespaces.length > 0 && <><h2>Images</h2><p>Images, also those that do not run, by namespace:</p>
+      <ul class="plain columns">{namespaces.slice(0, 200).map((name) => <li key={name}><a href={href('/images', {}, { namespace: name, text })}>{name}</a></li>)}</ul></>}
+  </>;
+}
