@@ -222,7 +222,8 @@ func (e modelException) fits(namespace, name string, wl store.Workload, f findin
 			return false
 		}
 	}
-	if e.pkg != "" && !(glob(e.pkg, f.Package.Name) && (e.version == "" || glob(e.version, f.Package.Version)) && (e.typ == "" || e.typ == f.Package.Type)) {
+	fits := glob(e.pkg, f.Package.Name) && (e.version == "" || glob(e.version, f.Package.Version)) && (e.typ == "" || e.typ == f.Package.Type)
+	if e.pkg != "" && !fits {
 		return false
 	}
 	if len(e.images) > 0 {
@@ -240,7 +241,7 @@ func (e modelException) fits(namespace, name string, wl store.Workload, f findin
 func (w *countsModel) counts(namespaces []string, exceptions []modelException) (c finding.Counts, suppressed int) {
 	type group struct {
 		worst      finding.Severity
-		fix, kev   bool
+		fix        bool
 		unsup, all int
 	}
 	groups := map[string]*group{}
@@ -332,12 +333,12 @@ func TestCountsAgreeWithModel(t *testing.T) {
 				w.must(w.s.SetAnnouncedSources(context.Background(), modelScanner, sources))
 			}
 			var model []modelException
-			var real []exception.Exception
+			var made []exception.Exception
 			for i := range w.r.IntN(4) {
 				e := w.anyException()
-				model, real = append(model, e), append(real, e.real(fmt.Sprint("x", i)))
+				model, made = append(model, e), append(made, e.real(fmt.Sprint("x", i)))
 			}
-			set := exception.NewSet(real, w.now)
+			set := exception.NewSet(made, w.now)
 			total, by, err := w.s.NamespaceTotals(context.Background(), modelScanner, set)
 			w.must(err)
 			check := func(what string, got store.Totals, namespaces []string) {
