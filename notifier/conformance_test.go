@@ -372,7 +372,7 @@ func newContractWith(t testing.TB, kind string, s *server, settings contractSett
 	if s.certificate != nil {
 		roots.AddCert(s.certificate)
 	}
-	receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: roots}, SlackAPI: s.URL})
+	receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: receiver.Trusting(roots)}, SlackAPI: s.URL})
 	if len(hosts) == 0 {
 		hosts = []string{s.host()}
 	}
@@ -595,7 +595,7 @@ func TestContractConnections(t *testing.T) {
 	}{
 		"nobody listens": {func(c *contract) { c.server.stop() }, "connection refused"},
 		"the certificate is not trusted": {func(c *contract) {
-			receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: x509.NewCertPool()}, SlackAPI: c.server.URL})
+			receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: receiver.Trusting(x509.NewCertPool())}, SlackAPI: c.server.URL})
 			c.registry = prometheus.NewRegistry()
 			c.start(map[string]notifier.Receiver{c.kind: receivers[c.kind]}, c.server.host())
 			c.cluster.secrets["shop/team"] = c.of.secret(c.server.URL)

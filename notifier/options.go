@@ -2,15 +2,12 @@ package notifier
 
 import (
 	"cmp"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
@@ -163,25 +160,4 @@ func (o *Options) Egress() (*egress.Policy, error) {
 		return nil, fmt.Errorf("--allowed-webhook-hosts: %w", err)
 	}
 	return policy, nil
-}
-
-// Roots returns the certificates to trust: those of the system, or the built-in ones where the system has none, and those in CAFile.
-func (o *Options) Roots() (*x509.CertPool, error) {
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("certificates of the system: %w", err)
-	}
-	if o.CAFile == "" {
-		return roots, nil
-	}
-	pem, err := os.ReadFile(o.CAFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return roots, nil
-	case err != nil:
-		return nil, fmt.Errorf("--ca-file: %w", err)
-	case !roots.AppendCertsFromPEM(pem):
-		return nil, fmt.Errorf("--ca-file %s: no certificate in it (PEM)", o.CAFile)
-	}
-	return roots, nil
 }

@@ -2,6 +2,7 @@ package notifier_test
 
 import (
 	"flag"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,19 +81,39 @@ func TestDeliveryAddress(t *testing.T) {
 	}
 }
 
-// TestRoots: the CA file may be missing, but an existing file must contain certificates.
+// TestRoots: the CA file may be missing when the notifier starts, and is used when it comes. An existing file must contain certificates. While a
+// changed one contains none, the certificates before stay trusted.
 func TestRoots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.crt")
-	o := &notifier.Options{CAFile: path}
-	if _, err := o.Roots(); err != nil {
-		t.Errorf("a missing file is error %v, want none", err)
-	}
-	for content, wantErr := range map[string]bool{"broken": true, newPair(t, 1)["tls.crt"]: false} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := o.Roots(); (err != nil) != wantErr {
-			t.Errorf("file %.20q: error %v, want one: %t", content, err, wantErr)
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
 		}
+	}
+	roots, err := notifier.LoadRoots(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatalf("a missing file is error %v, want none", err)
+	}
+	system := roots.Pool()
+	first, second := newPair(t, 1)["tls.crt"], newPair(t, 2)["tls.crt"]
+	write(first)
+	one := roots.Pool()
+	if one.Equal(system) {
+		t.Error("the certificates of a file that comes later are not trusted")
+	}
+	write("broken")
+	if !roots.Pool().Equal(one) {
+		t.Error("the certificates before are not trusted while the file has none")
+	}
+	if _, err := notifier.LoadRoots(path, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("the notifier starts with a file that has no certificate")
+	}
+	write(second)
+	if roots.Pool().Equal(one) {
+		t.Error("the certificates of a changed file are not trusted")
 	}
 }

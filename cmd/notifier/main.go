@@ -79,7 +79,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	if err := options.Complete(); err != nil {
 		return err
 	}
-	roots, err := options.Roots()
+	roots, err := notifier.LoadRoots(options.CAFile, log)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	}
 	notifier.RegisterSender(registry, lease)
 	certificate := notifier.SecretCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
-	network := notifier.Network{Network: receiver.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}, SlackAPI: options.SlackAPIURL}
+	network := notifier.Network{Network: receiver.Network{Roots: roots.Pool, Proxy: http.ProxyFromEnvironment}, SlackAPI: options.SlackAPIURL}
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, policy),

@@ -55,7 +55,7 @@ func TestMemory(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
-	exporter := NewExporter(receiver.Network{Roots: roots})
+	exporter := NewExporter(receiver.Network{Roots: receiver.Trusting(roots)})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	outcome := exporter.Export(t.Context(), receiver.Address{Target: target, Token: "key"}, export.Request{

@@ -157,7 +157,7 @@ func (s *session) greet(conn net.Conn) *announce.Outcome {
 }
 
 func (s *session) tls() *tls.Config {
-	return &tls.Config{RootCAs: s.poster.network.Roots, ServerName: s.ref.Host(), MinVersion: tls.VersionTLS12}
+	return &tls.Config{RootCAs: s.poster.network.Authorities(), ServerName: s.ref.Host(), MinVersion: tls.VersionTLS12}
 }
 
 func (s *session) startTLS() *announce.Outcome {

@@ -43,11 +43,24 @@ const (
 
 // Network holds the network settings for requests to receivers.
 type Network struct {
-	// Roots are the CA certificates to trust; nil for the system's.
-	Roots *x509.CertPool
+	// Roots returns the CA certificates to trust for the next connection; nil for the system's.
+	Roots func() *x509.CertPool
 	// Proxy returns the proxy for a request; nil to use no proxy at all. A proxy resolves the receiver's name itself, so that it decides about
 	// addresses. Its own address is not checked.
 	Proxy func(*http.Request) (*url.URL, error)
+}
+
+// Authorities returns the CA certificates to trust now; nil for the system's.
+func (n Network) Authorities() *x509.CertPool {
+	if n.Roots == nil {
+		return nil
+	}
+	return n.Roots()
+}
+
+// Trusting returns a function for Network.Roots that always returns the same certificates.
+func Trusting(roots *x509.CertPool) func() *x509.CertPool {
+	return func() *x509.CertPool { return roots }
 }
 
 // Client sends requests to receivers of one type. It is safe for concurrent use.
@@ -118,7 +131,7 @@ func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.H
 func (c *Client) transport(request *http.Request, to egress.Target) *http.Transport {
 	dialer := &net.Dialer{Timeout: Timeout, Control: to.Control}
 	transport := &http.Transport{
-		TLSClientConfig:        &tls.Config{RootCAs: c.network.Roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        &tls.Config{RootCAs: c.network.Authorities(), MinVersion: tls.VersionTLS12},
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: maxAnswerHeaderBytes,
 	}

@@ -65,7 +65,7 @@ func TestProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := NewClient("the webhook", Network{Roots: pool, Proxy: http.ProxyURL(proxyURL)})
+	client := NewClient("the webhook", Network{Roots: Trusting(pool), Proxy: http.ProxyURL(proxyURL)})
 	// The certificate of httptest is valid for example.com.
 	if answer, none := client.Post(t.Context(), targetOf(t, server.URL, "example.com"), http.Header{}, nil); none != nil || !answer.IsOK() {
 		t.Errorf("answer %+v, outcome %+v, want the message accepted", answer, none)
@@ -84,7 +84,7 @@ func TestBrokenProxy(t *testing.T) {
 	defer refusing.Close()
 	for what, host := range map[string]string{"refuses its user": refusing.Listener.Addr().String(), "is away": "127.0.0.1:1"} {
 		proxy := &url.URL{Scheme: "http", User: url.UserPassword("robot", "hunter2"), Host: host}
-		_, got := NewClient("Slack", Network{Roots: pool, Proxy: http.ProxyURL(proxy)}).Post(t.Context(), egress.Trusted(server.URL+"/services/T1/B1/x"), http.Header{}, nil)
+		_, got := NewClient("Slack", Network{Roots: Trusting(pool), Proxy: http.ProxyURL(proxy)}).Post(t.Context(), egress.Trusted(server.URL+"/services/T1/B1/x"), http.Header{}, nil)
 		if got == nil || got.Result != announce.Temporary || strings.Contains(got.Message, "hunter2") || strings.Contains(got.Message, "T1") {
 			t.Errorf("a proxy that %s: outcome %+v, want one to try again, without secrets", what, got)
 		}
