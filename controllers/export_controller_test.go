@@ -75,7 +75,7 @@ func newExportWorld(t *testing.T) *exportWorld {
 	roots.AddCert(dojo.Certificate())
 	sleep := func(_ context.Context, d time.Duration) error { w.clock.SetTime(w.clock.Now().Add(d)); return nil }
 	server := httptest.NewTLSServer(notifier.New(notifier.Config{
-		Callers: allowAll{}, Exporters: notifier.NewExporters(notifier.Network{Network: receivers.Network{Roots: roots}}),
+		Callers: allowAll{}, Exporters: notifier.NewExporters(notifier.Network{Network: receivers.Network{Roots: receivers.Trusting(roots)}}),
 		Addresses: notifier.NewSecretAddresses(secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier", allowedHosts(t, strings.TrimPrefix(dojo.URL, "https://"))),
 		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(&w.log, nil)), Clock: w.clock,

@@ -103,7 +103,7 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 	sleep := func(_ context.Context, d time.Duration) error { w.clock.SetTime(w.clock.Now().Add(d)); return nil }
 	roots := x509.NewCertPool()
 	roots.AddCert(slackServer.Certificate())
-	network := receivers.Network{Roots: roots}
+	network := receivers.Network{Roots: receivers.Trusting(roots)}
 	notifies := notifier.New(notifier.Config{
 		Callers: allowAll{},
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",

@@ -22,9 +22,9 @@ var adviceByCode = map[string]string{
 	"1.7": "the server does not take %s as the sender: correct from", "1.8": "the domain of the sender %s does not exist for the server: correct from",
 	"2.1": fullBox, "2.2": fullBox,
 	"7.3": needsTLS, "7.10": needsTLS, "7.11": needsTLS,
-	"7.8": credentials, "7.9": "the server requires another way to authenticate: some want a password made for programs, or an OAuth token (key token of the Secret)",
+	"7.8": credentials, "7.9": "the server requires another way to authenticate: some want a password made for programs",
 	"7.57": needsLogin, "7.60": "the server must let the notifier send as %s",
-	"7.139": "the server takes no passwords any more: put an OAuth token into the key token of the Secret instead of password",
+	"7.139": "the server takes no passwords any more: use a relay that does, or a password made for programs",
 	"7.23":  "the domain of %s must allow the server to send for it (SPF)", "7.26": "the domain of %s must allow the server to send for it (SPF, DKIM)",
 }
 
