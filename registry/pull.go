@@ -78,32 +78,27 @@ type Image struct {
 	guard      *guard
 }
 
-// Pull resolves the first of the references that the registry has to the image for the platform. Only
-// "not found" and "throttled" lead to the next reference: any other failure is about the first reference, and the
-// success of another one must not hide it. Errors are *failure.Error.
+// Pull resolves the first of the references that the registry has to the image for the platform. Which reference the runtime used is not known, so
+// that a registry which does not have the image, refuses or throttles leads to the next reference. Any other failure ends the search: the image may be
+// there. Of several failures, the error is the most telling one. Errors are *failure.Error.
 func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Platform) (*Image, error) {
 	if len(references) == 0 {
 		return nil, failure.New(workerapi.ReasonImageNotFound, errors.New("there is no reference from which the image could be pulled"))
 	}
 	var failed error
+	most := 0
 	for _, reference := range references {
 		image, err := p.pull(ctx, reference, platform)
 		if err == nil {
 			return image, nil
 		}
 		err = fmt.Errorf("pulling %s: %w", reference, err)
-		switch reason(err) {
-		case workerapi.ReasonImageNotFound:
-			if failed == nil {
-				failed = err
-			}
-		case workerapi.ReasonRegistryThrottled:
-			// The throttling registry may have the image that the others lack, so "not found" would be premature.
-			if reason(failed) != workerapi.ReasonRegistryThrottled {
-				failed = err
-			}
-		default:
+		rank := p.telling(reference, err)
+		if rank == 0 {
 			return nil, err
+		}
+		if rank > most {
+			failed, most = err, rank
 		}
 		p.Log.Warn("image not found or not available now", "image", reference, "error", failure.Line(err.Error()))
 	}

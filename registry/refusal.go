@@ -31,6 +31,25 @@ type refusals struct {
 	noCredential error
 }
 
+// telling orders the failures after which the next reference is tried by how much they say, the most telling highest; 0 for others. A registry that
+// refuses anonymous requests may not have the image at all: Docker Hub answers so.
+func (p *Puller) telling(reference string, err error) int {
+	switch reason(err) {
+	case workerapi.ReasonRegistryThrottled:
+		return 4 // it may have the image that the others lack
+	case workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials:
+		return 3
+	case workerapi.ReasonImageNotFound:
+		return 2
+	case workerapi.ReasonUnauthorized:
+		if ref, err := p.parse(reference); err == nil && (len(p.Credentials.For(ref.Context())) > 0 || p.identityLogin(ref.Context()) != nil) {
+			return 3
+		}
+		return 1
+	}
+	return 0
+}
+
 // explainRefusal adds the probable cause and the remedy to the error of a registry that accepted neither the fitting credentials, nor the
 // identity, nor an anonymous request. provider is that of the registry; empty for none.
 func (c Credentials) explainRefusal(ref name.Reference, provider string, refused refusals, err error) error {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,12 +57,15 @@ type guard struct {
 	// stallTimeout is how long the registry may send nothing.
 	stallTimeout time.Duration
 	retryAfter   time.Duration
+	// tokenServer is the address of the token server if it has another port of the registry's host; nil otherwise.
+	tokenServer *url.URL
 	// layers holds the host and path of each blob that may be of any size.
 	layers map[string]bool
 }
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = g.toTokenServer(request)
 	// The client library falls back to HTTP for any private or loopback address. Here, only the configuration decides.
 	if request.URL.Scheme != "https" && !g.hosts.configFor(request.URL.Host).PlainHTTP {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
@@ -73,6 +78,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.keepTokenServer(request, response)
 	if response.StatusCode == http.StatusTooManyRequests {
 		g.keepRetryAfter(response.Header.Get("Retry-After"))
 	}
@@ -82,6 +88,41 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response.Body = g.boundedBody(originalRequest(request), response)
 	return response, nil
+}
+
+// realm is the address of the token server in a challenge (RFC 7235, 4.1).
+var realm = regexp.MustCompile(`(?i)(\brealm=")([^"]+)`)
+
+// keepTokenServer lets a registry with a private address name a token server on another port of the same host. The client library accepts a private
+// address only if it is the registry's own, so the challenge gets that one, and toTokenServer restores it.
+func (g *guard) keepTokenServer(request *http.Request, response *http.Response) {
+	challenge := response.Header.Get("WWW-Authenticate")
+	found := realm.FindStringSubmatch(challenge)
+	if response.StatusCode != http.StatusUnauthorized || found == nil || !strings.HasSuffix(request.URL.Path, "/v2/") {
+		return
+	}
+	own := request.URL
+	server, err := url.Parse(found[2])
+	if err != nil || server.Host == own.Host || server.Hostname() != own.Hostname() || strings.HasPrefix(server.Path, "/v2/") {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	replaced := *server
+	replaced.Host, g.tokenServer = own.Host, server
+	response.Header.Set("WWW-Authenticate", realm.ReplaceAllLiteralString(challenge, found[1]+replaced.String()))
+}
+
+// toTokenServer returns the request with the address that keepTokenServer has replaced.
+func (g *guard) toTokenServer(request *http.Request) *http.Request {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.tokenServer == nil || request.URL.Path != g.tokenServer.Path || request.URL.Hostname() != g.tokenServer.Hostname() {
+		return request
+	}
+	request = request.Clone(request.Context())
+	request.URL.Host, request.Host = g.tokenServer.Host, ""
+	return request
 }
 
 // boundedBody returns the body of an answer with its bound. Layers have no bound: they are streamed to disk and verified
