@@ -16,7 +16,6 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/fulcio/certificate"
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/verify"
-	"github.com/sigstore/sigstore/pkg/signature"
 
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -32,6 +31,8 @@ type verifier struct {
 // keyVerifier accepts the signatures of one key.
 type keyVerifier struct {
 	name string
+	// algorithms says which ones were tried, for messages.
+	algorithms string
 	*verify.Verifier
 }
 
@@ -102,7 +103,7 @@ func (v *verifier) addKey(text string) error {
 	if err != nil {
 		return err
 	}
-	accepts, err := signature.LoadDefaultVerifier(key)
+	accepts, algorithms, err := newAnyAlgorithm(key)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (v *verifier) addKey(text string) error {
 		return err
 	}
 	sum := sha256.Sum256(block.Bytes)
-	v.keys = append(v.keys, keyVerifier{name: "key sha256:" + hex.EncodeToString(sum[:8]), Verifier: of})
+	v.keys = append(v.keys, keyVerifier{"key sha256:" + hex.EncodeToString(sum[:8]), algorithms, of})
 	return nil
 }
 
@@ -160,9 +161,24 @@ func (v *verifier) verify(entity verify.SignedEntity, artifact verify.ArtifactPo
 		}
 	}
 	if len(v.keys) > 1 {
-		return signed{}, errors.New("its signature is not by the publicKey of a signer")
+		return signed{}, fmt.Errorf("its signature is not by the publicKey of a signer: %s", v.describeKeys())
 	}
-	return signed{}, fmt.Errorf("its signature is not by %s: %w", v.keys[0].name, err)
+	return signed{}, fmt.Errorf("its signature is not by %s: %w", v.describeKeys(), err)
+}
+
+// maxNamedKeys bounds how many keys a message names.
+const maxNamedKeys = 3
+
+// describeKeys names the keys, and the algorithms that were tried with each.
+func (v *verifier) describeKeys() string {
+	var names []string
+	for _, key := range v.keys[:min(len(v.keys), maxNamedKeys)] {
+		names = append(names, fmt.Sprintf("%s (%s)", key.name, key.algorithms))
+	}
+	if more := len(v.keys) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 func (v *verifier) verifyKeyless(entity verify.SignedEntity, leaf *x509.Certificate, artifact verify.ArtifactPolicyOption) (signed, error) {
