@@ -101,7 +101,9 @@ func (s *Store) PreviewSuppression(ctx context.Context, asked SuppressionQuery, 
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(repositories.byName)) {
-			preview.add(repositories.byName[name], found, asked)
+			if err := preview.add(ctx, repositories.byName[name], found, asked); err != nil {
+				return err
+			}
 		}
 		slices.SortStableFunc(preview.Findings, func(a, b PreviewedFinding) int { return finding.Worse(a.Finding, b.Finding) })
 		preview.Findings = preview.Findings[:min(len(preview.Findings), limit)]
@@ -155,13 +157,16 @@ func readPreviewed(ctx context.Context, q query, ids, packages []string, every b
 
 // add adds what the exception would suppress in the images of a repository, together with those in force: other images, or other names of an image, may
 // need both.
-func (p *SuppressionPreview) add(r runningRepository, found map[int64][]finding.Finding, asked SuppressionQuery) {
+func (p *SuppressionPreview) add(ctx context.Context, r runningRepository, found map[int64][]finding.Finding, asked SuppressionQuery) error {
 	groups := make(map[findingKey]*previewGroup)
 	both := asked.InForce.With(asked.Exception)
 	for _, report := range r.reports {
 		names := report.imageNames()
 		alone, before, after := asked.Exception.Compare(names), asked.InForce.Compare(names), both.Compare(names)
 		for _, f := range found[report.id] {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			k := keyOf(f)
 			g := groups[k]
 			if g == nil {
@@ -205,6 +210,7 @@ func (p *SuppressionPreview) add(r runningRepository, found map[int64][]finding.
 		g.Package.Version, g.Package.Name, g.Aliases = cutRun(g.Package.Version), cutRun(g.Package.Name), nil
 		p.Findings = append(p.Findings, g.PreviewedFinding)
 	}
+	return nil
 }
 
 // previewGroup is a vulnerability in a package of a repository's images. isMeant means that the exception applies to it in some image, isKept that it
