@@ -10,16 +10,26 @@ import (
 // maxID bounds the ID of a vulnerability in bytes, so that an index of every database has room for it. Real ones have less than 50.
 const maxID = 256
 
+// Bounds of what is kept of the texts about a vulnerability, in bytes. A description in a CVE record has at most 4096 characters
+// (https://github.com/CVEProject/cve-schema), and few servers take a longer URL. Other tools send any.
+const (
+	maxDescription = 4 << 10
+	maxURL         = 2 << 10
+)
+
 // Clean returns the finding with texts that every database takes: valid UTF-8 without NUL. The content of an image decides about many of
 // them. Invalid bytes become U+FFFD, and NUL is removed. Paths keep all bytes but NUL, since a path need not be UTF-8. A longer ID than any real
-// one is cut. Clean does not change the slices of f.
+// one is cut, as is a long description; a longer URL than any real one goes. Clean does not change the slices of f.
 func (f Finding) Clean() Finding {
 	for _, text := range []*string{
 		&f.ID, &f.FixState, &f.Description, &f.URL, &f.Package.Name, &f.Package.Version, &f.Package.Type, &f.Package.PURL,
 	} {
 		*text = CleanText(*text)
 	}
-	f.ID = TruncateText(f.ID, maxID)
+	f.ID, f.Description = TruncateText(f.ID, maxID), TruncateText(f.Description, maxDescription)
+	if len(f.URL) > maxURL {
+		f.URL = ""
+	}
 	f.Aliases, f.FixVersions = cleanList(f.Aliases, CleanText), cleanList(f.FixVersions, CleanText)
 	f.Paths = cleanList(f.Paths, withoutNUL)
 	f.Advisories = cleanAll(f.Advisories, Advisory.clean)

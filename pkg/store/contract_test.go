@@ -29,7 +29,7 @@ func TestContractAfterConflicts(t *testing.T) {
 
 func contractDatabase(d store.TestDatabase) storetest.Database {
 	return storetest.Database{
-		Open: d.Open, OpenReadOnly: d.OpenReadOnly, Address: store.AddressOf,
+		Open: d.Open, OpenReadOnly: d.OpenReadOnly, Address: store.AddressOf, Size: store.SizeOf,
 		Session: func(s *store.Store) storetest.Session { return store.SessionOf(s) },
 	}
 }

@@ -1,9 +1,29 @@
 package store
 
+import (
+	"context"
+	"os"
+)
+
 // What the contract needs of the store besides what is exported.
 
 // AddressOf returns how errors of the store name its database.
 func AddressOf(s *Store) string { return s.path }
+
+// SizeOf returns the bytes of the database's files.
+func SizeOf(ctx context.Context, s *Store) (size int64, err error) {
+	if statement := databaseSize[s.dialect]; statement != "" {
+		return size, s.queryRow(ctx, "measure the database", statement).Scan(&size)
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		info, err := os.Stat(s.path + suffix)
+		if err != nil {
+			return 0, err
+		}
+		size += info.Size()
+	}
+	return size, nil
+}
 
 // SessionOf returns the connection on which a test executes statements of its own.
 func SessionOf(s *Store) *session { return &session{conn: s.writer, dialect: s.dialect} }

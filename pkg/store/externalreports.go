@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,8 +108,7 @@ const (
 			document_version = excluded.document_version, made_at = excluded.made_at, tool = excluded.tool, saved_at = excluded.saved_at, saved_by = excluded.saved_by`
 )
 
-// maxGoneExternal bounds the findings of an external report that are gone and still stored. They do not count against the namespace's budget, and
-// each report could bring others.
+// maxGoneExternal bounds the findings of an external report that are gone and still stored: each report could bring others.
 const maxGoneExternal = 10_000
 
 // deleteOldest deletes the findings of a report that are gone, but for the latest. Without an end, an offset needs a limit: maxGone.
@@ -222,13 +222,25 @@ func findExternal(ctx context.Context, q query, k ExternalKey) (*ExternalState, 
 func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalReport, rows []*findingRow, content string) (d Difference, err error) {
 	now := s.now()
 	report := Report{Subject: r.Subject(), DataVersion: r.Time.UTC().Format(time.RFC3339Nano) + " " + r.SerialNumber, MatchedAt: r.Time}
-	before, d, err := replaceReport(ctx, tx, report, rows, "", newLossChange(report, now)) // what an external report loses is no anomaly of an engine
+	left, err := r.room(ctx, tx)
+	if err != nil {
+		return d, err
+	}
+	before, d, err := replaceReport(ctx, tx, report, rows, "", newLossChange(report, now), left) // what an external report loses is no anomaly of an engine
 	if err != nil {
 		return d, err
 	}
 	if d.Gone > 0 {
-		if _, err := tx.ExecContext(ctx, deleteOldest, before.id, maxGone, maxGoneExternal); err != nil {
+		result, err := tx.ExecContext(ctx, deleteOldest, before.id, maxGone, maxGoneExternal)
+		if err != nil {
 			return d, err
+		}
+		if n, err := result.RowsAffected(); err != nil {
+			return d, err
+		} else if n > 0 {
+			if err := sweepStatements(ctx, tx, report.Engine); err != nil {
+				return d, err
+			}
 		}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?, last_used = ? WHERE id = ?`, r.Namespace, millis{now}, before.manifest); err != nil {
@@ -248,17 +260,61 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	if err != nil {
 		return d, err
 	}
-	if err := updateExternalOfImages(ctx, tx, [2]string{r.Namespace, r.Digest}); err != nil || r.Budget == 0 {
+	if err := updateExternalOfImages(ctx, tx, [2]string{r.Namespace, r.Digest}); err != nil {
 		return d, err
 	}
-	var used int64
-	if err := tx.QueryRowContext(ctx, selectStored, r.Namespace).Scan(&used); err != nil {
+	if err := countExternal(ctx, tx, before.id, rows); err != nil || r.Budget == 0 {
 		return d, err
 	}
-	if used > r.Budget {
-		return d, fmt.Errorf("%w: %d of %d bytes would be used", ErrOverBudget, used, r.Budget)
+	used, err := storedBytes(ctx, tx, r.Namespace)
+	if err == nil && used > r.Budget {
+		err = fmt.Errorf("%w: %d of %d bytes would be used", ErrOverBudget, used, r.Budget)
 	}
-	return d, nil
+	return d, err
+}
+
+// countExternal counts what is not known before a report is saved: the names of its vulnerabilities, and the findings that are gone.
+func countExternal(ctx context.Context, tx *session, report int64, rows []*findingRow) error {
+	vulnerabilities := make([]int64, 0, len(rows))
+	for _, row := range rows {
+		vulnerabilities = append(vulnerabilities, row.vulnerability)
+	}
+	slices.Sort(vulnerabilities)
+	if err := tx.execIDs(ctx, countStatements, slices.Compact(vulnerabilities)); err != nil {
+		return err
+	}
+	return tx.execIDs(ctx, countKept, []int64{report})
+}
+
+// room returns how much the report may add to what the store has for the namespace, besides its text; nil without a budget.
+func (r ExternalReport) room(ctx context.Context, q query) (*room, error) {
+	if r.Budget == 0 {
+		return nil, nil
+	}
+	used, err := storedBytes(ctx, q, r.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	var replaced int64
+	of := r.Subject()
+	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(a.size), 0) FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
+		WHERE m.platform_digest = ? AND m.scope = ? AND a.name = ?`, of.PlatformDigest, of.Scope, r.artifact()).Scan(&replaced)
+	if err != nil {
+		return nil, err
+	}
+	text, err := r.Text.Seek(0, io.SeekEnd)
+	left := room(r.Budget)
+	if err == nil {
+		err = left.take(used - replaced + text)
+	}
+	return &left, err
+}
+
+// sweepStatements deletes what a source states about vulnerabilities of which it has no findings any more.
+func sweepStatements(ctx context.Context, tx *session, engine string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM vulnerabilities WHERE engine = ?
+		AND NOT EXISTS (SELECT 1 FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)`, engine)
+	return err
 }
 
 // ExternalReport returns an external report without its findings, or ErrNotFound.
@@ -318,6 +374,9 @@ func (s *Store) DeleteExternalReport(ctx context.Context, k ExternalKey, check f
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM reports WHERE id = ?`, before.report); err != nil {
+			return err
+		}
+		if err := sweepStatements(ctx, tx, k.Subject().Engine); err != nil {
 			return err
 		}
 		return markChanged(ctx, tx, k.Namespace)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Errors of SaveJobResult.
@@ -116,11 +117,12 @@ func requireBudget(ctx context.Context, q query, r JobResult) error {
 	if r.Budget == 0 {
 		return nil
 	}
-	var used, replaced int64
-	if err := q.QueryRowContext(ctx, selectStored, r.Namespace).Scan(&used); err != nil {
+	var replaced int64
+	used, err := storedBytes(ctx, q, r.Namespace)
+	if err != nil {
 		return err
 	}
-	err := q.QueryRowContext(ctx, `SELECT coalesce(sum(a.size), 0) FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
+	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(a.size), 0) FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
 		WHERE m.platform_digest = ? AND m.scope = ? AND m.namespace = ?`, r.PlatformDigest, r.Scope, r.Namespace).Scan(&replaced)
 	if err != nil {
 		return err
@@ -139,29 +141,60 @@ func (r JobResult) check() error {
 }
 
 const (
-	// storedIn counts the bytes of a manifest: of SBOMs, match inputs, findings, and statements about the image.
+	// storedIn counts the bytes of a manifest: of SBOMs, match inputs, findings, also those that are gone, and statements about the image.
 	storedIn = `coalesce((SELECT sum(a.size) FROM artifacts a WHERE a.manifest_id = m.id), 0) +
-		coalesce((SELECT sum(r.bytes) FROM reports r WHERE r.manifest_id = m.id), 0) +
+		coalesce((SELECT sum(r.bytes + r.kept_bytes) FROM reports r WHERE r.manifest_id = m.id), 0) +
 		coalesce((SELECT sum(v.bytes) FROM image_statements v WHERE v.manifest_id = m.id), 0)`
-	selectStored            = `SELECT coalesce(sum(` + storedIn + `), 0) FROM manifests m WHERE m.namespace = ?`
+	// storedStatements counts the bytes of what other tools state about vulnerabilities. Their engines begin with the name of the namespace.
+	storedStatements = `coalesce((SELECT sum(v.bytes) FROM vulnerabilities v WHERE v.engine >= ? AND v.engine < ?), 0)`
+	selectStored     = `SELECT coalesce(sum(` + storedIn + `), 0) + ` + storedStatements + ` FROM manifests m WHERE m.namespace = ?`
+	selectStatedBy   = `SELECT engine, sum(bytes) FROM vulnerabilities WHERE engine >= ? AND engine < ? GROUP BY engine`
+
 	selectStoredByNamespace = `SELECT m.namespace, sum(` + storedIn + `) FROM manifests m INDEXED BY manifests_by_namespace GROUP BY m.namespace`
 )
 
-// StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings with their texts.
+// StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings with their texts, also those that are gone.
 func (s *Store) StoredBytes(ctx context.Context, namespace string) (bytes int64, err error) {
-	err = s.queryRow(ctx, "count bytes of namespace "+namespace, selectStored, namespace).Scan(&bytes)
+	err = s.read(ctx, "count bytes of namespace "+namespace, func(ctx context.Context, q query) error {
+		bytes, err = storedBytes(ctx, q, namespace)
+		return err
+	})
 	return bytes, err
+}
+
+func storedBytes(ctx context.Context, q query, namespace string) (bytes int64, err error) {
+	from, to := prefixRange(externalEngine + namespace + "/")
+	err = q.QueryRowContext(ctx, selectStored, from, to, namespace).Scan(&bytes)
+	return bytes, err
+}
+
+// prefixRange returns the bounds of the texts that begin with a prefix: from is the first of them, and to the first text after them.
+func prefixRange(prefix string) (from, to string) {
+	last := len(prefix) - 1
+	return prefix, prefix[:last] + string(prefix[last]+1)
 }
 
 // StoredByNamespace returns StoredBytes of all namespaces; "" has what counts against none.
 func (s *Store) StoredByNamespace(ctx context.Context) (map[string]int64, error) {
 	stored := map[string]int64{}
 	err := s.read(ctx, "count bytes of namespaces", func(ctx context.Context, q query) error {
-		return eachRow(ctx, q, selectStoredByNamespace, nil, func(rows *sql.Rows) error {
+		err := eachRow(ctx, q, selectStoredByNamespace, nil, func(rows *sql.Rows) error {
 			var namespace string
 			var bytes int64
 			err := rows.Scan(&namespace, &bytes)
 			stored[namespace] = bytes
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		from, to := prefixRange(externalEngine)
+		return eachRow(ctx, q, selectStatedBy, []any{from, to}, func(rows *sql.Rows) error {
+			var engine string
+			var bytes int64
+			err := rows.Scan(&engine, &bytes)
+			namespace, _, _ := strings.Cut(strings.TrimPrefix(engine, externalEngine), "/")
+			stored[namespace] += bytes
 			return err
 		})
 	})

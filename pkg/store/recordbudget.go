@@ -2,8 +2,23 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
+
+// room is how many bytes may still be stored. A nil room has no end.
+type room int64
+
+// take returns ErrOverBudget if the bytes do not fit.
+func (r *room) take(bytes int64) error {
+	if r == nil {
+		return nil
+	}
+	if *r -= room(bytes); *r < 0 {
+		return fmt.Errorf("%w: %d more bytes than there is room for", ErrOverBudget, -*r)
+	}
+	return nil
+}
 
 // freeState is how much larger a receiver's state may get at once when there is no room left: the reason why the receiver is not served,
 // but no message with thousands of findings.

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,7 +61,7 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
 		change := newLossChange(r, s.now())
 		var before previousReport
-		if before, d, err = replaceReport(ctx, tx, r, rows, leaseID, change); err != nil {
+		if before, d, err = replaceReport(ctx, tx, r, rows, leaseID, change, nil); err != nil {
 			return err
 		}
 		change.present = len(rows) - before.present
@@ -71,21 +73,24 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 	return d, nil
 }
 
-// replaceReport does what SaveReport does, but for the counts of lost findings, which it only collects.
-func replaceReport(ctx context.Context, tx *session, r Report, rows []*findingRow, leaseID string, change *lossChange) (before previousReport, d Difference, err error) {
+// replaceReport does what SaveReport does, but for the counts of lost findings, which it only collects. The error is ErrOverBudget if the report adds more
+// than there is room for.
+func replaceReport(
+	ctx context.Context, tx *session, r Report, rows []*findingRow, leaseID string, change *lossChange, left *room,
+) (before previousReport, d Difference, err error) {
 	if before, err = findPreviousReport(ctx, tx, r.Subject, change.at); err != nil {
 		return before, d, err
 	}
 	if err := endLease(ctx, tx, leaseID, before.manifest, r.Engine, change.at); err != nil {
 		return before, d, err
 	}
-	if err := saveVulnerabilities(ctx, tx, r.Engine, rows, change.at); err != nil {
+	if err := saveVulnerabilities(ctx, tx, r.Engine, rows, change.at, left); err != nil {
 		return before, d, err
 	}
 	if err := before.replace(ctx, tx, r, rows, change.at); err != nil {
 		return before, d, err
 	}
-	d, err = saveFindings(ctx, tx, before, r, rows, change)
+	d, err = saveFindings(ctx, tx, before, r, rows, change, left)
 	d.First = before.first
 	return before, d, err
 }
@@ -317,7 +322,9 @@ func knownFindings(ctx context.Context, tx *session, report int64, dataVersion s
 }
 
 // saveFindings writes the differences to the report's previous findings: an unchanged finding costs no write.
-func saveFindings(ctx context.Context, tx *session, before previousReport, r Report, rows []*findingRow, change *lossChange) (d Difference, err error) {
+func saveFindings(
+	ctx context.Context, tx *session, before previousReport, r Report, rows []*findingRow, change *lossChange, left *room,
+) (d Difference, err error) {
 	known := make(map[[sha256.Size]byte]*knownFinding)
 	if !before.first {
 		if known, err = knownFindings(ctx, tx, before.id, r.DataVersion); err != nil {
@@ -355,11 +362,19 @@ func saveFindings(ctx context.Context, tx *session, before previousReport, r Rep
 			w.change(k, row)
 		}
 	}
+	if err := w.requireRoom(ctx, tx, left); err != nil {
+		return Difference{}, err
+	}
 	if d.Gone, err = w.markMissing(ctx, tx, known, r); err != nil {
 		return Difference{}, err
 	}
 	if err := w.save(ctx, tx, before, r); err != nil {
 		return Difference{}, err
+	}
+	if d.Gone > 0 || slices.ContainsFunc(slices.Collect(maps.Values(known)), func(k *knownFinding) bool { return k.gone }) {
+		if err := tx.execIDs(ctx, countKept, []int64{before.id}); err != nil {
+			return Difference{}, err
+		}
 	}
 	return d, tx.execRows(ctx, countReported, factsBefore.changes(factsAfter), sql.Named("manifest", before.manifest), sql.Named("engine", r.Engine))
 }
@@ -372,6 +387,7 @@ type findingWriter struct {
 	losses *lossChange
 	// added and changed are rows of insertFindings and updateFindings, names those of insertNames.
 	added, changed, names [][]any
+	addedRows             []*findingRow
 	// gone and fixed are row IDs.
 	gone, fixed []int64
 }
@@ -395,6 +411,13 @@ const (
 
 	markGone = `UPDATE findings SET last_seen = @last_seen, gone_at = @now, gone_data_version = @data_version, fixed_by_data_after = @after
 		WHERE id IN (SELECT value FROM ids(@ids) i)`
+	// countKept counts the bytes of the findings that are gone, as bytesOf counts those that are present. An external report has rows of its own.
+	countKept = `
+		UPDATE reports SET kept_bytes = 2048 * (SELECT count(*) FROM external_reports e WHERE e.report_id = reports.id) + coalesce((
+			SELECT sum(greatest(320, 2 * octet_length(f.package) + octet_length(f.version) + octet_length(f.type) + octet_length(f.purl) + octet_length(f.paths)
+				+ octet_length(f.fix_state) + octet_length(f.fix_versions) + octet_length(f.aliases) + octet_length(f.advisories)))
+			FROM findings f WHERE f.report_id = reports.id AND f.gone_at IS NOT NULL), 0)
+		WHERE id IN (SELECT value FROM ids(@ids) i)`
 	markFindingsFixed = `UPDATE findings SET fixed_at = @now WHERE id IN (SELECT value FROM ids(@ids) i)`
 
 	// insertNames makes vulnerabilities searchable by an ID. Names are folded (foldName).
@@ -407,7 +430,7 @@ func (row *findingRow) values() []any {
 }
 
 func (w *findingWriter) add(row *findingRow) {
-	w.added = append(w.added, row.values())
+	w.added, w.addedRows = append(w.added, row.values()), append(w.addedRows, row)
 	w.addAliases(row)
 }
 
@@ -429,6 +452,42 @@ func (w *findingWriter) addAliases(row *findingRow) {
 	for _, alias := range row.Aliases {
 		w.names = append(w.names, []any{foldName(alias), row.vulnerability})
 	}
+}
+
+const selectKnownNames = `SELECT vulnerability_id, name FROM vulnerability_names WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i)`
+
+// requireRoom returns ErrOverBudget if there is no room for the new findings and names. It writes nothing, so that refused reports leave no trace.
+func (w *findingWriter) requireRoom(ctx context.Context, tx *session, left *room) error {
+	if left == nil {
+		return nil
+	}
+	type named struct {
+		vulnerability int64
+		name          string
+	}
+	names, bytes := map[named]bool{}, bytesOf(w.addedRows)
+	var vulnerabilities []int64
+	for _, row := range w.names {
+		vulnerability := row[1].(int64)
+		names[named{vulnerability, row[0].(string)}] = true
+		vulnerabilities = append(vulnerabilities, vulnerability)
+	}
+	slices.Sort(vulnerabilities)
+	for page := range slices.Chunk(slices.Compact(vulnerabilities), maxRows) {
+		err := eachRow(ctx, tx, selectKnownNames, []any{sql.Named("ids", jsonArray(page))}, func(rows *sql.Rows) error {
+			var known named
+			err := rows.Scan(&known.vulnerability, &known.name)
+			delete(names, known)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for n := range names {
+		bytes += nameBytes + 2*int64(len(n.name))
+	}
+	return left.take(bytes)
 }
 
 // markMissing collects the findings that the report lacks: as gone, or as fixed if the report confirms that. It returns how many of them

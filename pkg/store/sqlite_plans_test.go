@@ -119,7 +119,8 @@ func TestSingleStatementsUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectUnused, []any{clair, "", "", 5}, "SEARCH e USING PRIMARY KEY (engine=? AND platform_digest>?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 	f.requireIndexes(t, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
 		[]any{sql.Named("namespace", "shop")}, "manifests_by_namespace")
-	f.requireIndexes(t, deleteFixed, []any{1, 2}, "findings_gone")
+	f.requireIndexes(t, `SELECT `+storedStatements, []any{"external:a/", "external:a0"}, "COVERING INDEX vulnerabilities_by_engine (engine>? AND engine<?)")
+	f.requireIndexes(t, selectFixed, []any{1, 2}, "findings_gone")
 	f.requireIndexes(t, selectFixedRecords, []any{1}, "announcements_fixed (fixed_at<?)")
 	f.requireIndexes(t, selectReported, []any{"scanner", grype}, "scanner=?")
 	if plan := f.queryPlan(t, selectUnusedRepositories, "[1]", 1, 1); strings.Contains(plan, "SCAN a\n") {

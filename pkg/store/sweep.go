@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 )
 
@@ -105,8 +106,9 @@ func (s *Store) sweepManifests(ctx context.Context, unusedSince time.Time) (n in
 }
 
 // A finding is gone before it is fixed, so the index of gone findings bounds the search.
-const deleteFixed = `DELETE FROM findings WHERE id IN (
-	SELECT old.id FROM (SELECT id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2) AS old)`
+const selectFixed = `SELECT id, report_id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2`
+
+const deleteFindings = `DELETE FROM findings WHERE id IN (SELECT value FROM ids(@ids) i)`
 
 // selectFixedRecords selects the announcement records of findings that were fixed before a time.
 const selectFixedRecords = `SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_fixed WHERE fixed_at < ?`
@@ -145,9 +147,32 @@ func (s *Store) sweepFixedRecords(ctx context.Context, withoutRoom []int64) erro
 func (s *Store) sweepFixed(ctx context.Context) (swept int, err error) {
 	before := s.now().Add(-fixedFor)
 	for last := fixedBatch; last == fixedBatch; swept += last {
-		if last, err = s.execCounted(ctx, "sweep fixed findings", deleteFixed, millis{before}, fixedBatch); err != nil {
+		err := s.write(ctx, "sweep fixed findings", func(ctx context.Context, tx *session) (err error) {
+			last, err = deleteFixedPage(ctx, tx, before)
+			return err
+		})
+		if err != nil {
 			return swept, err
 		}
 	}
 	return swept, nil
+}
+
+// deleteFixedPage deletes a page of the findings that were fixed before a time, and returns their number.
+func deleteFixedPage(ctx context.Context, tx *session, before time.Time) (deleted int, err error) {
+	var findings, reports []int64
+	err = eachRow(ctx, tx, selectFixed, []any{millis{before}, fixedBatch}, func(rows *sql.Rows) error {
+		var id, report int64
+		err := rows.Scan(&id, &report)
+		findings, reports = append(findings, id), append(reports, report)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := tx.execIDs(ctx, deleteFindings, findings); err != nil {
+		return 0, err
+	}
+	slices.Sort(reports)
+	return len(findings), tx.execIDs(ctx, countKept, slices.Compact(reports))
 }

@@ -144,8 +144,8 @@ func (s *Store) replaceUploaded(ctx context.Context, tx *session, u UploadedSBOM
 	if _, err := tx.ExecContext(ctx, saveUploaded, append(append([]any{manifest}, u.args()...), u.PlatformDigest, u.policy(), millis{now}, u.User)...); err != nil {
 		return err
 	}
-	var used int64
-	if err := tx.QueryRowContext(ctx, selectStored, u.Namespace).Scan(&used); err != nil {
+	used, err := storedBytes(ctx, tx, u.Namespace)
+	if err != nil {
 		return err
 	}
 	if budget > 0 && used > budget {

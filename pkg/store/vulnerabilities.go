@@ -35,16 +35,27 @@ func mergeVulnerabilities(rows []*findingRow) (ids []string, byID map[string]*vu
 }
 
 const (
+	// vulnerabilityBytes is what a vulnerability takes in the store besides its texts, its name and indexes included.
+	vulnerabilityBytes = 200
+	// nameBytes is what a name takes besides its text, which is in two indexes.
+	nameBytes = 100
+
+	// countStatements counts the bytes of vulnerabilities again, whose names are not known before those are saved.
+	countStatements = `
+		UPDATE vulnerabilities SET bytes = ` + statementBytes + ` WHERE id IN (SELECT value FROM ids(@ids) i) AND bytes <> ` + statementBytes + ``
+	statementBytes = `(200 + octet_length(description) + octet_length(url) + coalesce((
+		SELECT sum(100 + 2 * octet_length(n.name)) FROM vulnerability_names n WHERE n.vulnerability_id = vulnerabilities.id), 0))`
+
 	selectVulnerabilities = `
 		SELECT id, canonical_id, description, url, cvss, epss, known_exploited FROM vulnerabilities
 		WHERE engine = @engine AND canonical_id IN (SELECT value FROM texts(@ids) i)`
 
 	saveVulnerability = `
-		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited, first_seen, known_exploited_since)
-		SELECT r.id, @engine, r.description, r.url, r.cvss, r.epss, r.exploited, integer(@at), CASE WHEN r.exploited = 1 THEN integer(@at) END
-		FROM records(@rows, id text, description text, url text, cvss double, epss double, exploited bigint) r WHERE true
+		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited, bytes, first_seen, known_exploited_since)
+		SELECT r.id, @engine, r.description, r.url, r.cvss, r.epss, r.exploited, r.bytes, integer(@at), CASE WHEN r.exploited = 1 THEN integer(@at) END
+		FROM records(@rows, id text, description text, url text, cvss double, epss double, exploited bigint, bytes bigint) r WHERE true
 		ON CONFLICT (canonical_id, engine) DO UPDATE SET description = excluded.description, url = excluded.url, cvss = excluded.cvss,
-			epss = excluded.epss, known_exploited = excluded.known_exploited, known_exploited_since =
+			epss = excluded.epss, known_exploited = excluded.known_exploited, bytes = excluded.bytes, known_exploited_since =
 			CASE WHEN excluded.known_exploited = 1 THEN coalesce(vulnerabilities.known_exploited_since, excluded.known_exploited_since) END`
 
 	// spreadExploited updates "known exploited" in every finding of some vulnerabilities, including those of other images. Otherwise these
@@ -58,8 +69,14 @@ const (
 		WHERE id IN (SELECT report_id FROM findings WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i))`
 )
 
-// saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding.
-func saveVulnerabilities(ctx context.Context, tx *session, engine string, rows []*findingRow, at time.Time) error {
+// bytes returns what the vulnerability counts, with its ID as its only name.
+func (v vulnerability) bytes(id string) int64 {
+	return vulnerabilityBytes + nameBytes + int64(len(v.description)+len(v.url)+2*len(id))
+}
+
+// saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding. The error is ErrOverBudget
+// if there is no room for what it adds.
+func saveVulnerabilities(ctx context.Context, tx *session, engine string, rows []*findingRow, at time.Time, left *room) error {
 	ids, byID := mergeVulnerabilities(rows)
 	saved, before, err := knownVulnerabilities(ctx, tx, engine, ids)
 	if err != nil {
@@ -68,18 +85,26 @@ func saveVulnerabilities(ctx context.Context, tx *session, engine string, rows [
 	var changed, names [][]any
 	var added []string
 	var spread []int64
+	var more int64
 	for _, id := range ids {
 		v, known := *byID[id], before[id]
 		if known != nil && *known == v {
 			continue
 		}
-		changed = append(changed, []any{id, v.description, v.url, v.cvss, v.epss, v.knownExploited})
+		changed = append(changed, []any{id, v.description, v.url, v.cvss, v.epss, v.knownExploited, v.bytes(id)})
+		more += v.bytes(id)
+		if known != nil {
+			more -= known.bytes(id)
+		}
 		switch {
 		case known == nil:
 			added = append(added, id)
 		case known.knownExploited != v.knownExploited:
 			spread = append(spread, saved[id])
 		}
+	}
+	if err := left.take(more); err != nil {
+		return err
 	}
 	if err := tx.execRows(ctx, saveVulnerability, changed, sql.Named("engine", engine), sql.Named("at", millis{at})); err != nil {
 		return err

@@ -116,6 +116,8 @@ var contract = []contractTest{
 	{name: "SweepUploadedSBOMs", run: suite.testSweepUploadedSBOMs},
 	{name: "CatalogsOfUploadedSBOMs", run: suite.testCatalogsOfUploadedSBOMs},
 	{name: "FindingsOfExternalReportsThatAreGone", run: suite.testFindingsOfExternalReportsThatAreGone, alone: true},
+	{name: "ExternalReportsHaveABudget", run: suite.testExternalReportsHaveABudget, alone: true},
+	{name: "WithdrawnReportsTakeNothing", run: suite.testWithdrawnReportsTakeNothing},
 	{name: "AnnouncedSources", run: suite.testAnnouncedSources},
 	{name: "AnnouncedReportsCount", run: suite.testAnnouncedReportsCount},
 

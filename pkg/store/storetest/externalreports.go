@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -228,7 +229,7 @@ func (on suite) testExternalReportsAreWhole(t *testing.T) {
 	if findings := got[[]finding.Finding](t)(f.Findings(t.Context(), k.Subject())); len(findings) != 1 || findings[0].ID != "CVE-2026-0001" {
 		t.Errorf("the findings are %+v, want those of the first report", findings)
 	}
-	large.Budget = 1000
+	large.Budget = 10_000
 	f.saveExternal(t, large)
 	if stored := got[int64](t)(f.StoredBytes(t.Context(), "shop")); stored < int64(len("second")) || stored > large.Budget {
 		t.Errorf("%d bytes count against the namespace, want those of the report", stored)
@@ -304,6 +305,82 @@ func (on suite) testFindingsOfExternalReportsThatAreGone(t *testing.T) {
 	if n := f.count(t, `findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id WHERE v.canonical_id LIKE 'CVE-2000-%'`); n != 0 {
 		t.Errorf("%d findings of the first report are left, want the later ones", n)
 	}
+}
+
+// testExternalReportsHaveABudget: whatever reports consist of, and whatever they replace, the store grows by little more than the budget of their namespace.
+func (on suite) testExternalReportsHaveABudget(t *testing.T) {
+	const budget, rounds, each = 4 << 20, 12, 300
+	long := func(round, i, bytes int) string {
+		return strings.Repeat(fmt.Sprintf("%x ", sha256.Sum256(fmt.Append(nil, round, i))), bytes/65)
+	}
+	id := func(round, i int) string { return fmt.Sprintf("CVE-%d-%d", 1000+round, i) }
+	for name, of := range map[string]func(round int) (source string, made func(i int) finding.Finding){
+		"long descriptions": func(round int) (string, func(int) finding.Finding) {
+			return "ci", func(i int) finding.Finding {
+				return vulnerable(id(round, i), "openssl", func(f *finding.Finding) { f.Description = long(round, i, 60<<10) })
+			}
+		},
+		"URLs of many sources": func(round int) (string, func(int) finding.Finding) {
+			return fmt.Sprint("ci-", round), func(i int) finding.Finding {
+				return vulnerable(id(0, i), "openssl", func(f *finding.Finding) { f.URL = "https://example.com/" + long(round, i, 1900) })
+			}
+		},
+		"findings that are gone": func(round int) (string, func(int) finding.Finding) {
+			return "ci", func(i int) finding.Finding { return vulnerable("CVE-2026-0001", long(round, i, 4<<10)) }
+		},
+		"other names each time": func(round int) (string, func(int) finding.Finding) {
+			return "ci", func(i int) finding.Finding {
+				return vulnerable(id(0, i), "openssl", func(f *finding.Finding) {
+					for n := range 10 {
+						f.Aliases = append(f.Aliases, long(round, 10*i+n, 250))
+					}
+				})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := on.newStore(t)
+			before, refused := got[int64](t)(f.database.Size(t.Context(), f.Store)), 0
+			for round := range rounds {
+				f.clock.pass(time.Minute)
+				k := externalKey("shop")
+				source, made := of(round)
+				k.Source = source
+				findings := make([]finding.Finding, each)
+				for i := range findings {
+					findings[i] = made(i)
+				}
+				r := externalReport(k, f.clock.Now(), fmt.Sprint(round), findings...)
+				r.Budget = budget
+				if _, err := f.SaveExternalReport(t.Context(), r, anyReport); errors.Is(err, store.ErrOverBudget) {
+					refused++
+				} else {
+					must(t, err)
+				}
+			}
+			counted := got[int64](t)(f.StoredBytes(t.Context(), "shop"))
+			equal(t, "counted in a list", got[map[string]int64](t)(f.StoredByNamespace(t.Context()))["shop"], counted)
+			grown := got[int64](t)(f.database.Size(t.Context(), f.Store)) - before
+			t.Logf("%d of %d refused, %d KiB counted, %d KiB grown", refused, rounds, counted>>10, grown>>10)
+			if refused == 0 || refused == rounds || grown > 4*budget {
+				t.Errorf("%d of %d reports were refused, and the database has grown by %d KiB with a budget of %d KiB", refused, rounds, grown>>10, budget>>10)
+			}
+		})
+	}
+}
+
+// testWithdrawnReportsTakeNothing: nothing of a withdrawn report is left, also of what it stated about vulnerabilities.
+func (on suite) testWithdrawnReportsTakeNothing(t *testing.T) {
+	f := on.newStore(t)
+	k, other := externalKey("shop"), externalKey("shop")
+	other.Digest = digest("index other")
+	f.saveExternal(t, externalReport(k, f.clock.Now(), "text", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl")))
+	f.saveExternal(t, externalReport(other, f.clock.Now(), "text", vulnerable("CVE-2026-0001", "openssl")))
+	must(t, f.DeleteExternalReport(t.Context(), k, anyReport))
+	equal(t, "vulnerabilities while the other report has one", f.count(t, "vulnerabilities"), 1)
+	must(t, f.DeleteExternalReport(t.Context(), other, anyReport))
+	equal(t, "vulnerabilities", f.count(t, "vulnerabilities"), 0)
+	equal(t, "stored", got[int64](t)(f.StoredBytes(t.Context(), "shop")), int64(0))
 }
 
 // newInSlack returns what the receiver slack has not been notified of, as "change ID".

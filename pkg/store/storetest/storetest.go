@@ -29,6 +29,8 @@ type Database struct {
 	Open func(ctx context.Context, now func() time.Time) (*store.Store, error)
 	// OpenReadOnly opens the store beside one that is open, as another process does that only reads.
 	OpenReadOnly func(ctx context.Context, now func() time.Time) (*store.Store, error)
+	// Size returns the bytes of the database's files.
+	Size func(ctx context.Context, s *store.Store) (int64, error)
 	// Session returns a connection on which a test executes statements of its own, in the language of the store's statements.
 	Session func(s *store.Store) Session
 }
