@@ -51,7 +51,7 @@ func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (ale
 	if err != nil {
 		return Alerts{}, nil, err
 	}
-	firing = append(present, held...)
+	firing = slices.Concat(present, held)
 	slices.SortStableFunc(firing, func(a, b FiringAlert) int { return finding.Worse(a.Finding, b.Finding) })
 	more += max(0, len(firing)-maxAlerts)
 	firing = firing[:min(len(firing), maxAlerts)]

@@ -274,7 +274,7 @@ func TestCleanupNamesPermissions(t *testing.T) {
 		binding("left", p.namespace, "gone"), binding("used", p.namespace, "there"), binding("other", "default", "gone"))
 	output, err := p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
-	p.Expect(output).To(Equal(p.expandNamespace("ClusterRoleBinding @-left: gives the permissions of ClusterRole any to ServiceAccount @/gone, which does not exist, "+
+	p.Expect(output).To(Equal(p.expandNamespace("ClusterRoleBinding @-left: gives the permissions of ClusterRole any to ServiceAccount @/gone, which does not exist, " +
 		"so to whoever creates it: kubectl delete clusterrolebinding @-left\n")))
 	deployment := p.aManager(1)
 	output, _ = p.runCleanup(false, interceptor.Funcs{}, nil)

@@ -50,9 +50,9 @@ func RequireAccess(config *rest.Config, c *http.Client) (metricsserver.Filter, e
 }
 
 func newReaders(tokens authenticationclient.TokenReviewInterface, permissions authorizationclient.SubjectAccessReviewInterface) *readers {
-	real := clock.RealClock{}
+	now := clock.RealClock{}
 	return &readers{
-		kubeauth.NewUsers(kubeauth.TokensByClientset(tokens), tokenTTL, real), kubeauth.NewPermissions(kubeauth.AccessByClientset(permissions), real),
+		kubeauth.NewUsers(kubeauth.TokensByClientset(tokens), tokenTTL, now), kubeauth.NewPermissions(kubeauth.AccessByClientset(permissions), now),
 	}
 }
 

@@ -130,12 +130,12 @@ func TestImageScans(t *testing.T) {
 		want   string
 	}{
 		"all, those that do not run last": {restv1.ListImageScansParams{}, "failing fresh wide clean"},
-		"of a name":          {restv1.ListImageScansParams{Scanner: ptr.To("b")}, "fresh wide"},
-		"of a Scanner":       {restv1.ListImageScansParams{Scanner: ptr.To("b"), ScannerKind: ptr.To(restv1.KindScanner)}, "fresh"},
-		"of ClusterScanners": {restv1.ListImageScansParams{ScannerKind: ptr.To(restv1.KindClusterScanner)}, "wide"},
-		"in a phase":         {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseFailed)}, "failing"},
-		"not looked at yet":  {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhasePending)}, "fresh"},
-		"both":               {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseScanned), Scanner: ptr.To("a"), ScannerKind: ptr.To(restv1.KindClusterScanner)}, ""},
+		"of a name":                       {restv1.ListImageScansParams{Scanner: ptr.To("b")}, "fresh wide"},
+		"of a Scanner":                    {restv1.ListImageScansParams{Scanner: ptr.To("b"), ScannerKind: ptr.To(restv1.KindScanner)}, "fresh"},
+		"of ClusterScanners":              {restv1.ListImageScansParams{ScannerKind: ptr.To(restv1.KindClusterScanner)}, "wide"},
+		"in a phase":                      {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseFailed)}, "failing"},
+		"not looked at yet":               {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhasePending)}, "fresh"},
+		"both":                            {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseScanned), Scanner: ptr.To("a"), ScannerKind: ptr.To(restv1.KindClusterScanner)}, ""},
 	} {
 		page, err := w.clientFor(anyone).ListImageScansWithResponse(t.Context(), "shop", &tt.params)
 		w.must(err)

@@ -83,8 +83,8 @@ func (a operations) healthOf(ctx context.Context, seen sight) (restv1.Health, er
 }
 
 // exclude reports whether a ClusterScanner names a namespace as one that it does not scan.
-func (s coveringScanners) exclude(namespace string) bool {
-	return slices.ContainsFunc(s, func(scanner coveringScanner) bool {
+func (all coveringScanners) exclude(namespace string) bool {
+	return slices.ContainsFunc(all, func(scanner coveringScanner) bool {
 		return slices.Contains(scanner.Spec.ExcludeNamespaces, namespace)
 	})
 }
