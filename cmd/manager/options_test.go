@@ -84,7 +84,6 @@ func TestInvalidOptions(t *testing.T) {
 		"no TLS to workers":   {deployed, []string{"--ingest-url=http://x"}, []string{"--ingest-url: must begin with https://"}},
 		"no TLS to notifier":  {deployed, []string{"--notifier-url=http://x"}, []string{"--notifier-url: must begin with https://"}},
 		"swept all the time":  {deployed, []string{"--sweep-interval=1ms"}, []string{"--sweep-interval: must be at least 1s"}},
-		"no second try":       {deployed, []string{"--leader-elect-renew-deadline=2400ms"}, []string{"--leader-elect-retry-period: must be more than 0 and less than 5/6"}},
 		"no namespaces":       {deployed, []string{"--watch-namespaces=shop,Shop,shop"}, []string{"--watch-namespaces: ", `"Shop" is no name`, `"shop" stands there twice`}},
 		"another log level":   {deployed, []string{"--log-level=loud"}, []string{"--log-level: must be info or debug"}},
 		"an unknown flag":     {deployed, []string{"--verbose"}, []string{"-verbose"}},

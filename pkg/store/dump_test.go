@@ -95,6 +95,11 @@ func newFilled(t testing.TB) fixture {
 			Findings: announcedFindings(announced...), Repositories: []string{"r", "unused repository"}, Thread: &Thread{"#shop", "1.1"},
 		}))
 	}
+	counted := ChangeFilter{Engine: use.Engine}
+	summary := got[SummaryCounts](t)(f.CountSummary(ctx, "scanner", "Slack", counted, ""))
+	must(t, f.RecordAnnouncement(ctx, "scanner", "Slack", Announcement{
+		MessageID: "Slack-2", At: f.clock.Now(), Counted: &CountedFindings{Filter: counted, SnapshotID: summary.SnapshotID},
+	}))
 	must(t, f.SaveReceiverState(ctx, "scanner", "Slack", nil))
 	external := ExternalReport{
 		ExternalKey: ExternalKey{Namespace: "shop", Digest: key("app").Digest, Source: "ci"}, Time: f.clock.Now(), Version: 1, TextSum: "s", User: "jane",
