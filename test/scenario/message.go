@@ -58,6 +58,7 @@ func (m Message) announcements() []string {
 var (
 	summaryTitle  = regexp.MustCompile(`^(First scan of|Baseline renewed for|Engine changed for|Engine updated for|Wider filter for|Restored from a backup for) `)
 	headlineCount = regexp.MustCompile(`(\d+) (?:new )?findings?`)
+	severityCount = regexp.MustCompile(`(\d+)[ \x{a0}](?:Critical|High|Medium|Low|Negligible|Unknown)\b`)
 	updateTitle   = regexp.MustCompile(`^\*Update (\S+)(?: ([^→]+?))? → (\S+?),?(?: .*)? in ([^*]+)\*`)
 	noFixTitle    = regexp.MustCompile(`^\*No fix yet(?: in ([^*]+))?\*`)
 	fixedTitle    = regexp.MustCompile(`^\*Fixed in ([^*]+)\*`)
@@ -70,6 +71,7 @@ var (
 func ReadMessage(m standin.Message) (Message, error) {
 	type text struct{ Text string }
 	var payload struct {
+		Text   string
 		Blocks []struct {
 			Type string
 			Text text
@@ -91,6 +93,12 @@ func ReadMessage(m standin.Message) (Message, error) {
 	read.Findings = len(read.Lines)
 	if count := headlineCount.FindStringSubmatch(read.Headline); count != nil {
 		read.Findings, _ = strconv.Atoi(count[1]) // only few digits
+	} else if strings.HasPrefix(read.Headline, "Exploited now: ") { // the push text ends with the numbers by severity
+		read.Findings = 0
+		for _, count := range severityCount.FindAllStringSubmatch(strings.TrimPrefix(payload.Text, read.Headline), -1) {
+			n, _ := strconv.Atoi(count[1])
+			read.Findings += n
+		}
 	}
 	return read, nil
 }
