@@ -126,7 +126,20 @@ type finder struct {
 type candidate struct {
 	SBOM
 	format sbom.FormatID
-	at     time.Time
+	// at is the verified time of the signature, and created the time that the document has; zero if there is none.
+	at, created time.Time
+}
+
+// isBefore reports whether a candidate is older than the next one, by the times that both have. Of two without such times, the one that the registry
+// lists later counts: cosign adds a new layer after those before.
+func (c *candidate) isBefore(next *candidate) bool {
+	switch {
+	case !c.at.IsZero() && !next.at.IsZero():
+		return c.at.Before(next.at)
+	case !c.created.IsZero() && !next.created.IsZero():
+		return !next.created.Before(c.created)
+	}
+	return true
 }
 
 // isThrottled reports whether the registry throttles, which ends the search.
@@ -282,12 +295,12 @@ func (f *finder) verified(ctx context.Context, layer v1.Descriptor) (*signed, er
 
 // better decodes an SBOM and returns it if it is better than the best one before, which may be nil.
 func better(best *candidate, where string, s *statement, by signed) (*candidate, error) {
-	contents, id, err := s.sbom()
+	contents, id, created, err := s.sbom()
 	if err != nil {
 		return best, err
 	}
-	next := &candidate{SBOM: SBOM{Contents: contents, Signer: by.signer, Where: where}, format: id, at: by.at}
-	if best == nil || cmp.Or(cmp.Compare(precision(best.format), precision(next.format)), best.at.Compare(next.at)) < 0 {
+	next := &candidate{SBOM: SBOM{Contents: contents, Signer: by.signer, Where: where}, format: id, at: by.at, created: created}
+	if best == nil || precision(best.format) < precision(next.format) || precision(best.format) == precision(next.format) && best.isBefore(next) {
 		best = next
 	}
 	return best, nil

@@ -75,7 +75,7 @@ func FuzzStatement(f *testing.F) {
 		if err := s.requireSubject([]v1.Hash{image}); (err == nil) != named || err != nil && len(err.Error()) > 512 {
 			t.Errorf("%q: %v, and it names the digest: %t", raw, err, named)
 		}
-		contents, _, err := s.sbom()
+		contents, _, _, err := s.sbom()
 		if err != nil {
 			return
 		}

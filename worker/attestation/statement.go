@@ -2,10 +2,12 @@ package attestation
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/anchore/syft/syft/sbom"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -94,22 +96,34 @@ func (s *statement) document() ([]byte, error) {
 	return []byte(text), err
 }
 
-// sbom decodes the SBOM that a statement holds.
-func (s *statement) sbom() (*sbom.SBOM, sbom.FormatID, error) {
+// sbom decodes the SBOM that a statement holds. created is the time that the document has; zero if it has none.
+func (s *statement) sbom() (contents *sbom.SBOM, id sbom.FormatID, created time.Time, err error) {
 	raw, err := s.document()
 	if err != nil {
-		return nil, "", err
+		return nil, "", time.Time{}, err
 	}
 	if s.PredicateType == predicateCustom {
 		var custom struct{ Data string }
 		if err := json.Unmarshal(s.Predicate, &custom); err != nil {
-			return nil, "", fmt.Errorf("its predicate of cosign's type custom is not readable: %w", err)
+			return nil, "", time.Time{}, fmt.Errorf("its predicate of cosign's type custom is not readable: %w", err)
 		}
 		raw = []byte(custom.Data)
 	}
-	contents, id, err := catalog.Decode(raw)
-	if err != nil {
-		return nil, "", fmt.Errorf("its SBOM %w", err)
+	if contents, id, err = catalog.Decode(raw); err != nil {
+		return nil, "", time.Time{}, fmt.Errorf("its SBOM %w", err)
 	}
-	return contents, id, nil
+	return contents, id, createdAt(raw), nil
+}
+
+// createdAt returns the time that a document of CycloneDX or SPDX has; zero if it has none, or a wrong one.
+func createdAt(raw []byte) time.Time {
+	var document struct {
+		CreationInfo struct{ Created string }
+		Metadata     struct{ Timestamp string }
+	}
+	if json.Unmarshal(raw, &document) != nil {
+		return time.Time{}
+	}
+	at, _ := time.Parse(time.RFC3339, cmp.Or(document.CreationInfo.Created, document.Metadata.Timestamp))
+	return at
 }
