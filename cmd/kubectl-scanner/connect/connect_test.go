@@ -149,3 +149,34 @@ func caFile(t *testing.T, server *httptest.Server) string {
 	}
 	return file
 }
+
+// An answer in JSON that does not end takes a bounded amount of memory. An SBOM, which is streamed, may be larger.
+func TestEndlessAnswer(t *testing.T) {
+	const sent = maxAnswerBytes + 1<<20
+	for kind, fails := range map[string]bool{"application/json": true, "application/json; charset=utf-8": true, "application/vnd.cyclonedx+json": false} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = io.CopyN(w, zeros{}, sent)
+		}))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := (&Doer{Client: server.Client()}).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		server.Close()
+		if fails != (err != nil) || fails && (n > maxAnswerBytes || !strings.Contains(err.Error(), "more than 64 MiB")) {
+			t.Errorf("%s: %d of %d bytes were read, error %v", kind, n, sent, err)
+		}
+	}
+}
+
+// zeros is an endless answer.
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -19,6 +19,8 @@ import (
 const noOperation = "there is nothing at this path"
 
 const (
+	// maxAnswerBytes bounds what is read of an answer in JSON: a page has at most 500 items.
+	maxAnswerBytes = 64 << 20
 	// maxProblemBytes bounds what is read of a refusal.
 	maxProblemBytes = 64 << 10
 	// maxAttempts bounds how often a request is sent that the API answers with "retry later".
@@ -57,6 +59,9 @@ func (d *Doer) Do(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if response.StatusCode < 300 || response.StatusCode == http.StatusNotModified {
+			if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "application/json" {
+				response.Body = &boundedBody{ReadCloser: response.Body, left: maxAnswerBytes}
+			}
 			return response, nil
 		}
 		err = refusal(response)
@@ -72,6 +77,21 @@ func (d *Doer) Do(r *http.Request) (*http.Response, error) {
 		case <-timer.C:
 		}
 	}
+}
+
+// boundedBody fails when an answer has more bytes than left. Answers in JSON are read into memory; SBOMs and documents are not.
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d MiB: is the address that of the operator's REST API?", maxAnswerBytes>>20)
+	}
+	return n, err
 }
 
 // retryAfter returns when the API would accept the request.
