@@ -48,7 +48,6 @@ var rarelyUsed = []privilege.Exception{
 	{Account: managerAccount, Verb: "get", Resource: "replicasets.apps", Why: ownerReason},
 	{Account: managerAccount, Verb: "get", Resource: "cronjobs.batch", Why: ownerReason},
 	{Account: managerAccount, Verb: "get", Resource: "jobs.batch", Why: ownerReason},
-	{Account: managerAccount, Verb: "patch", Resource: "events", Why: "leader election says the same twice if it loses and wins within minutes"},
 }
 
 // expected are denied requests whose permissions tests remove, or have not granted yet.
