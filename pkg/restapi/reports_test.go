@@ -432,10 +432,10 @@ func TestReportRate(t *testing.T) {
 // TestReportBudget: a report that does not fit into the namespace's room in the store is refused as a whole.
 func TestReportBudget(t *testing.T) {
 	w, _ := newFakeHarness(t)
-	w.api.ReportBudget = 1000
+	w.api.ReportBudget = 4000 // about 2 KiB for a report, and half a KiB for each finding
 	path := reportPath("shop", "web", "ci")
 	w.requireStatus(w.put(path, anyone, reportText(-5, "CVE-2026-0001")), http.StatusCreated)
-	w.requireProblem(w.put(path, anyone, reportText(-4, "CVE-2026-0001", "CVE-2026-0002", "CVE-2026-0003", "CVE-2026-0004")),
+	w.requireProblem(w.put(path, anyone, reportText(-4, "CVE-2026-0001", "CVE-2026-0002", "CVE-2026-0003", "CVE-2026-0004", "CVE-2026-0005", "CVE-2026-0006")),
 		http.StatusInsufficientStorage, restv1.ReasonStorageFull, "")
 	if _, body := w.get(path, anyone); string(body) != reportText(-5, "CVE-2026-0001") {
 		t.Errorf("the report is %q, want the one before", body)

@@ -654,10 +654,10 @@ func TestReportTooLarge(t *testing.T) {
 	for i := range many {
 		many[i] = vulnerable(fmt.Sprintf("CVE-2026-%06d", i), "a")
 	}
-	control := func(f *finding.Finding) { f.Description = strings.Repeat("\x01", maxDocumentBytes/6/2) }
+	control := func(character string) string { return strings.Repeat(character, maxDocumentBytes/6/2) } // six bytes each in JSON
 	for name, findings := range map[string][]finding.Finding{
 		"long texts":         {vulnerable("CVE-2026-0001", strings.Repeat("x", maxDocumentBytes/4)), vulnerable("CVE-2026-0002", strings.Repeat("y", maxDocumentBytes/4))},
-		"control characters": {vulnerable("CVE-2026-0001", "a", control), vulnerable("CVE-2026-0002", "a", control)},
+		"control characters": {vulnerable("CVE-2026-0001", control("\x01")), vulnerable("CVE-2026-0002", control("\x02"))},
 		"many findings":      many,
 	} {
 		w, _ := newFakeHarness(t)
