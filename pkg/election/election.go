@@ -37,7 +37,7 @@ const (
 // AddFlags adds a flag for each time. defaults describes the times that a flag that is not given stands for.
 func (t *Times) AddFlags(flags *flag.FlagSet, defaults string) {
 	flags.DurationVar(&t.LeaseDuration, "leader-elect-lease-duration", 0, "how long another replica waits for the lease of one that has crashed, in whole seconds (default "+defaults+")")
-	flags.DurationVar(&t.RenewDeadline, "leader-elect-renew-deadline", 0, "how long this replica works on when it cannot renew its lease. Less than the lease's duration (default two thirds of it, or more)")
+	flags.DurationVar(&t.RenewDeadline, "leader-elect-renew-deadline", 0, "how long this replica works on when it cannot renew its lease. Less than the lease's duration (default 20s; 75s where the lease has 90s)")
 	flags.DurationVar(&t.RetryPeriod, "leader-elect-retry-period", 0, "how often the lease is renewed, or tried to get. Less than 5/6 of the deadline (default 4s)")
 }
 
