@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -371,7 +370,7 @@ func saveFindings(
 	if err := w.save(ctx, tx, before, r); err != nil {
 		return Difference{}, err
 	}
-	if d.Gone > 0 || slices.ContainsFunc(slices.Collect(maps.Values(known)), func(k *knownFinding) bool { return k.gone }) {
+	if d.Gone > 0 || w.returned {
 		if err := tx.execIDs(ctx, countKept, []int64{before.id}); err != nil {
 			return Difference{}, err
 		}
@@ -390,6 +389,8 @@ type findingWriter struct {
 	addedRows             []*findingRow
 	// gone and fixed are row IDs.
 	gone, fixed []int64
+	// returned means that a finding is present again.
+	returned bool
 }
 
 const (
@@ -442,6 +443,7 @@ func (w *findingWriter) change(k *knownFinding, row *findingRow) {
 	}
 	if k.gone {
 		w.losses.count(k.goneWith, -1)
+		w.returned = true
 	}
 	w.changed = append(w.changed, append(row.values(), k.id, k.history))
 	w.addAliases(row)
