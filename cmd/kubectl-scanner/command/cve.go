@@ -19,7 +19,7 @@ type vulnerabilityAnswer struct {
 	Items []restv1.Workload `json:"items"`
 	// Scanned is the number of images with a result, which were asked.
 	Scanned int `json:"scanned"`
-	// Complete is true if all running images have a complete result. Otherwise NotKnown has the reasons.
+	// Complete is true if all running images have a complete result, and the vulnerability data have the id. Otherwise NotKnown has the reasons.
 	Complete bool `json:"complete"`
 	// Known says whether the vulnerability data have the id. NotKnown means that nothing is known about who runs it.
 	Known    restv1.VulnerabilityKnown `json:"known"`
@@ -32,7 +32,8 @@ func (s *session) cveCommand() *cobra.Command {
 		Long: `Show which workloads run an image with a vulnerability, in all namespaces that you may see or in the one of -n.
 
 The ID may be an alias, such as GHSA-…, in any case. "Nobody runs it" is said only if that is known: all images that run have a complete
-result. Otherwise the answer says what is missing. An ID that is not known in the vulnerability data is an error: the exit status is 1.`,
+result, and the vulnerability data have the ID. Otherwise the answer says what is missing. An ID that is not known in the vulnerability data
+is an error: the exit status is 1.`,
 		Example: `  kubectl scanner cve CVE-2024-3094
   kubectl scanner cve CVE-2024-3094 -n shop --fail-on=any`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -71,6 +72,9 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	}
 	coverage := restv1.Coverage{AllNamespaces: list.AllNamespaces, Scanners: list.Scanners, Scanned: list.Scanned, NotCovered: list.NotCovered}
 	notKnown := gapsOf(namespace, coverage)
+	if list.Known == restv1.KnownNotChecked {
+		notKnown = append(notKnown, "the engine does not say whether its vulnerability data have this ID")
+	}
 	var found []imageFinding
 	for _, w := range list.Items {
 		found = append(found, imageFinding{Finding: restv1.Finding{Severity: w.Severity, KnownExploited: w.KnownExploited, Exception: w.Exception}})
@@ -144,9 +148,6 @@ func whoRuns(id, namespace string, list *restv1.WorkloadList, notKnown []string)
 	default:
 		fmt.Fprintf(&text, "Nobody runs %s%s. %s asked; 0 pending, 0 failed, 0 not covered. "+
 			"Images that a Scanner excludes, and namespaces that nothing scans, were not asked.", id, in, count(list.Scanned, "image was", "images were"))
-	}
-	if list.Known == restv1.KnownNotChecked {
-		text.WriteString(" Whether the vulnerability data have this id is not checked.")
 	}
 	if len(notKnown) > 0 {
 		fmt.Fprintf(&text, "\nNot known: %s. More: kubectl scanner status", strings.Join(notKnown, "; "))
