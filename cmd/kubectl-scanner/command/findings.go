@@ -290,7 +290,7 @@ const allComplete = "All images that run and are not excluded have a complete re
 func findingTable(found []imageFinding, namespaces bool) output.Table {
 	table := output.Table{Columns: []output.Column{
 		{Name: "NAMESPACE", Wide: !namespaces}, {Name: "IMAGE"}, {Name: "VULNERABILITY"}, {Name: "SEVERITY"}, {Name: "PACKAGE"}, {Name: "INSTALLED"}, {Name: "FIXED IN"},
-		{Name: "EXPLOITED"}, {Name: "EPSS", Wide: true}, {Name: "FIRST SEEN", Wide: true}, {Name: "EXCEPTION", Wide: true}, {Name: "WORKLOADS", Wide: true},
+		{Name: "EXPLOITED"}, {Name: "EPSS", Wide: true, Measured: true}, {Name: "FIRST SEEN", Wide: true, Measured: true}, {Name: "EXCEPTION", Wide: true}, {Name: "WORKLOADS", Wide: true},
 		{Name: "ENGINES", Wide: true}, {Name: "DIGEST", Wide: true},
 	}}
 	for _, f := range found {

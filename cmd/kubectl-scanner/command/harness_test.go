@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -410,6 +411,7 @@ func (f *fixture) scanner(namespace string, images v1alpha1.ImageCounts) *v1alph
 	}
 	f.create(s, func() {
 		s.Status.Images, s.Status.ObservedGeneration = images, 1
+		s.Status.Columns = v1alpha1.ScannerColumns{Images: strconv.Itoa(int(images.Total)), Critical: strconv.Itoa(int(images.Failed)), Messages: v1alpha1.MessagesDelivered}
 		s.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: metav1.NewTime(noon.Add(-6 * time.Hour)), Tool: "grype 0.110.0"}
 		s.Status.Conditions = ready(metav1.ConditionTrue, v1alpha1.ReasonScanned, "all images were scanned")
 		if images.Failed > 0 {

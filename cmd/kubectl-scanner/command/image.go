@@ -209,7 +209,7 @@ func (s *session) showImages(format output.Format, results []imageResult) error 
 	var notKnown []string
 	table := output.Table{Columns: []output.Column{
 		{Name: "VULNERABILITY"}, {Name: "SEVERITY"}, {Name: "PACKAGE"}, {Name: "INSTALLED"}, {Name: "FIXED IN"}, {Name: "EXPLOITED"},
-		{Name: "EPSS", Wide: true}, {Name: "FIRST SEEN", Wide: true}, {Name: "EXCEPTION"},
+		{Name: "EPSS", Wide: true, Measured: true}, {Name: "FIRST SEEN", Wide: true, Measured: true}, {Name: "EXCEPTION"},
 		{Name: "IMAGESCAN", Wide: true},
 	}}
 	out := s.results()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,13 +32,15 @@ type scannerState struct {
 	Receivers         []v1alpha1.ReceiverStatus   `json:"receivers"`
 	Exports           []v1alpha1.ExportStatus     `json:"exports"`
 	Conditions        []metav1.Condition          `json:"conditions"`
+
+	columns v1alpha1.ScannerColumns
 }
 
 func (s *session) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "Show what is scanned, with which data, and what is wrong", Args: cobra.NoArgs,
-		Long: `Show the Scanners of a namespace and the ClusterScanners: how many images each has scanned, how old its vulnerability data is, and each
-condition that needs attention. The command needs only the Kubernetes API.`,
+		Long: `Show the Scanners of a namespace and the ClusterScanners: how many images each has scanned, whether messages arrive, how old its vulnerability
+data is, and each condition that needs attention. The command needs only the Kubernetes API.`,
 		Example: `  kubectl scanner status -n shop
   kubectl scanner status -A`,
 		RunE: func(c *cobra.Command, _ []string) error { return s.status(c.Context()) },
@@ -65,8 +68,10 @@ func (s *session) status(ctx context.Context) error {
 		return err
 	}
 	table := output.Table{Columns: []output.Column{
-		{Name: "SCANNER"}, {Name: "ENGINE", Wide: true}, {Name: "IMAGES"}, {Name: "SCANNED"}, {Name: "PENDING"}, {Name: "FAILED"}, {Name: "EXCLUDED"},
-		{Name: "EXPLOITED"}, {Name: "CRITICAL"}, {Name: "HIGH"}, {Name: "FIXABLE"}, {Name: "SUPPRESSED", Wide: true}, {Name: "DATA AGE"}, {Name: "READY"}, {Name: "TOOL", Wide: true},
+		{Name: "SCANNER"}, {Name: "ENGINE", Wide: true}, {Name: "IMAGES", Measured: true}, {Name: "SCANNED", Measured: true}, {Name: "PENDING", Measured: true},
+		{Name: "FAILED", Measured: true}, {Name: "EXCLUDED", Measured: true}, {Name: "EXPLOITED", Measured: true}, {Name: "CRITICAL", Measured: true},
+		{Name: "HIGH", Measured: true}, {Name: "FIXABLE", Measured: true}, {Name: "SUPPRESSED", Wide: true, Measured: true}, {Name: "MESSAGES", Measured: true},
+		{Name: "DATA AGE", Measured: true}, {Name: "READY"}, {Name: "TOOL", Wide: true, Measured: true},
 	}}
 	for _, state := range states {
 		table.Rows = append(table.Rows, s.stateCells(state))
@@ -118,7 +123,7 @@ func stateOf(kind v1alpha1.ScannerKind, o client.Object, settings *v1alpha1.Scan
 		Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Engine: settings.Backend.Type, Suspended: settings.Suspend != nil && *settings.Suspend,
 		Images: status.Images, Findings: status.Findings, VulnerabilityData: status.VulnerabilityData,
 		Receivers: append([]v1alpha1.ReceiverStatus{}, status.Receivers...), Exports: append([]v1alpha1.ExportStatus{}, status.Exports...),
-		Conditions: append([]metav1.Condition{}, status.Conditions...),
+		Conditions: append([]metav1.Condition{}, status.Conditions...), columns: status.Columns,
 	}
 }
 
@@ -130,21 +135,37 @@ func (state scannerState) title() string {
 	return state.Namespace + "/" + state.Name
 }
 
+// stateCells returns the cells of a line of the table; those of what is not known are empty. What the operator has not read yet is 0 in the status,
+// and unknown in its columns.
 func (s *session) stateCells(state scannerState) []string {
-	number := func(n int32) string { return strconv.Itoa(int(n)) }
 	dataAge, tool := "", ""
-	if data := state.VulnerabilityData; data != nil {
-		dataAge, tool = age(s.Clock.Since(data.BuildTime.Time)), data.Tool
+	if data := state.VulnerabilityData; data != nil && !data.BuildTime.IsZero() {
+		dataAge, tool = age(max(0, s.Clock.Since(data.BuildTime.Time))), data.Tool
 	}
 	ready := "Unknown"
 	if condition := meta.FindStatusCondition(state.Conditions, v1alpha1.ConditionReady); condition != nil {
 		ready = string(condition.Status)
 	}
 	images, findings := state.Images, state.Findings
-	return []string{
-		state.title(), string(state.Engine), number(images.Total), number(images.Scanned), number(images.Pending), number(images.Failed), number(images.Excluded),
-		number(findings.KnownExploited), number(findings.Critical), number(findings.High), number(findings.Fixable), number(findings.Suppressed), dataAge, ready, tool,
+	return slices.Concat(
+		[]string{state.title(), string(state.Engine)},
+		numbersIf(isKnown(state.columns.Images), images.Total, images.Scanned, images.Pending, images.Failed, images.Excluded),
+		numbersIf(isKnown(state.columns.Critical), findings.KnownExploited, findings.Critical, findings.High, findings.Fixable, findings.Suppressed),
+		[]string{strings.TrimPrefix(state.columns.Messages, v1alpha1.ColumnUnknown), dataAge, ready, tool},
+	)
+}
+
+func isKnown(column string) bool { return column != "" && column != v1alpha1.ColumnUnknown }
+
+// numbersIf returns numbers as cells, which are empty unless the numbers are known.
+func numbersIf(known bool, numbers ...int32) []string {
+	cells := make([]string, len(numbers))
+	for i, n := range numbers {
+		if known {
+			cells[i] = strconv.Itoa(int(n))
+		}
 	}
+	return cells
 }
 
 // goodWhenFalse are conditions that are present while something is wrong or in progress.

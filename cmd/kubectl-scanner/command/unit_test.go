@@ -295,3 +295,26 @@ func TestSelectScans(t *testing.T) {
 		}
 	}
 }
+
+// TestStateCells: what the operator has not read yet is not known, and is not 0.
+func TestStateCells(t *testing.T) {
+	s := App{Clock: clocktesting.NewFakePassiveClock(noon)}.newSession()
+	built := func(before time.Duration) *v1alpha1.VulnerabilityData {
+		return &v1alpha1.VulnerabilityData{BuildTime: metav1.NewTime(noon.Add(-before))}
+	}
+	for name, tt := range map[string]struct {
+		status v1alpha1.ScannerStatus
+		want   string
+	}{
+		"new":          {v1alpha1.ScannerStatus{}, "||||||||||||Unknown|"},
+		"by defaults":  {v1alpha1.ScannerStatus{Columns: v1alpha1.ScannerColumns{Images: "-", Critical: "-", Messages: "-", DataAge: "-"}}, "||||||||||||Unknown|"},
+		"without data": {v1alpha1.ScannerStatus{VulnerabilityData: &v1alpha1.VulnerabilityData{}, Columns: v1alpha1.ScannerColumns{Messages: "None"}}, "||||||||||None||Unknown|"},
+		"counted":      {v1alpha1.ScannerStatus{VulnerabilityData: built(6 * time.Hour), Columns: v1alpha1.ScannerColumns{Images: "0", Messages: "Failing"}}, "0|0|0|0|0||||||Failing|6h|Unknown|"},
+		"none found":   {v1alpha1.ScannerStatus{VulnerabilityData: built(-time.Hour), Columns: v1alpha1.ScannerColumns{Images: "0", Critical: "0", Messages: "Delivered"}}, "0|0|0|0|0|0|0|0|0|0|Delivered|0s|Unknown|"},
+	} {
+		state := stateOf(v1alpha1.KindScanner, &v1alpha1.Scanner{}, &v1alpha1.ScanSettings{}, &tt.status)
+		if got := strings.Join(s.stateCells(state)[2:], "|"); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,12 @@ type Column struct {
 	Name string
 	// Wide columns are left out of a FormatTable.
 	Wide bool
+	// Measured means that an empty cell is a value that is not known. Tables have Unknown there, so that it does not look like none.
+	Measured bool
 }
+
+// Unknown is in tables, as in those of kubectl get, what is not known.
+const Unknown = "-"
 
 // Table has a cell in each row for each column.
 type Table struct {
@@ -97,6 +103,9 @@ func (t Table) write(out io.Writer, wide bool) error {
 	for _, cells := range slices.Concat([][]string{heading}, t.Rows) {
 		var line []string
 		for i, cell := range cells {
+			if t.Columns[i].Measured {
+				cell = cmp.Or(cell, Unknown)
+			}
 			switch {
 			case wide:
 				line = append(line, terminal.Escape(cell, ""))

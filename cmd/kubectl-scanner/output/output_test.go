@@ -68,6 +68,17 @@ func TestLongCells(t *testing.T) {
 	}
 }
 
+// TestUnknown: people see that a value is not known. For programs, the cell is empty.
+func TestUnknown(t *testing.T) {
+	table := Table{Columns: []Column{{Name: "EXPLOITED"}, {Name: "EPSS", Measured: true}, {Name: "END"}}, Rows: [][]string{{"", "", "1"}, {"yes", "0", "2"}}}
+	for format, want := range map[Format]string{FormatTable: "EXPLOITED   EPSS   END\n            -      1\nyes         0      2\n", FormatCSV: "exploited,epss,end\n,,1\nyes,0,2\n"} {
+		var out strings.Builder
+		if err := Write(&out, format, table, nil); err != nil || out.String() != want {
+			t.Errorf("%s: %q, %v; want %q", format, out.String(), err, want)
+		}
+	}
+}
+
 func TestParseFormat(t *testing.T) {
 	for name, want := range map[string]Format{"": FormatTable, "wide": FormatWide, "json": FormatJSON, "JSON": "", "xml": ""} {
 		if got, err := ParseFormat(name); got != want || (err == nil) != (want != "") {
