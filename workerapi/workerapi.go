@@ -152,6 +152,8 @@ type CatalogResult struct {
 	SBOMProblem string `json:"sbomProblem,omitempty"`
 	// VEXProblem is why attached OpenVEX documents are not accepted, in one line of at most MaxVEXProblemBytes; empty if there is no such document.
 	VEXProblem string `json:"vexProblem,omitempty"`
+	// VEXUnread is true if an attached OpenVEX document of a trusted signer may be missing in VEX. It may say that the image is affected.
+	VEXUnread bool `json:"vexUnread,omitempty"`
 	// ManifestSizes are the sizes in bytes of the documents that lead from the image's digest to the platform's manifest, which is the
 	// last. It is the only one if the image's digest is its own. An index comes before its children. A manifest that no runtime runs is
 	// followed by its configuration.

@@ -326,29 +326,32 @@ func TestThrottled(t *testing.T) {
 // A publisher attests a corrected SBOM to an image that has one. Signatures with a key have no time, so the time of the document decides, whatever
 // order the registry lists them in. Without a difference, the layer that was added later counts.
 func TestLaterSBOM(t *testing.T) {
-	created := regexp.MustCompile(`"created": ?"[^"]*"`)
-	at := func(p *publisher, name, when string) []byte {
+	created := regexp.MustCompile(`"(created|timestamp|Timestamp)": ?"[^"]*"`)
+	at := func(p *publisher, id sbom.FormatID, name, when string) []byte {
 		t.Helper()
-		content := p.sbomStatement(t, name)
+		predicateType, predicate := document(t, id, name)
+		content := statement(t, p.digest, predicateType, predicate)
 		if !created.Match(content) {
 			t.Fatalf("the document has no time: %.300s", content)
 		}
-		return created.ReplaceAll(content, []byte(`"created":"`+when+`"`))
+		return created.ReplaceAll(content, []byte(`"$1":"`+when+`"`))
 	}
 	const early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 	for name, order := range map[string][][2]string{
 		"the later one comes last":  {{"old", early}, {"new", late}},
 		"the later one comes first": {{"new", late}, {"old", early}},
 	} {
-		t.Run("bundles: "+name, func(t *testing.T) {
-			p := newPublisher(t, true)
-			for _, document := range order {
-				p.referBundle(t, p.digest, keyBundle(t, p.key, at(p, document[0], document[1])))
-			}
-			if found, problem := p.find(t, p.keySource(t)); !strings.HasPrefix(packages(found), "new ") {
-				t.Errorf("got %q, want the later SBOM (problem: %s)", packages(found), problem)
-			}
-		})
+		for _, id := range []sbom.FormatID{spdxjson.ID, cyclonedxjson.ID, syftjson.ID} {
+			t.Run(fmt.Sprintf("bundles of %s: %s", id, name), func(t *testing.T) {
+				p := newPublisher(t, true)
+				for _, document := range order {
+					p.referBundle(t, p.digest, keyBundle(t, p.key, at(p, id, document[0], document[1])))
+				}
+				if found, problem := p.find(t, p.keySource(t)); !strings.HasPrefix(packages(found), "new ") {
+					t.Errorf("got %q, want the later SBOM (problem: %s)", packages(found), problem)
+				}
+			})
+		}
 	}
 	for name, order := range map[string][][2]string{
 		"the later one comes last":  {{"old", early}, {"new", late}},
@@ -358,8 +361,8 @@ func TestLaterSBOM(t *testing.T) {
 		t.Run("layers: "+name, func(t *testing.T) {
 			p := newPublisher(t, true)
 			const media = "application/vnd.dsse.envelope.v1+json"
-			img := artifact(t, "application/vnd.oci.image.config.v1+json", marshal(t, signEnvelope(t, p.key, at(p, order[0][0], order[0][1]))), media, nil)
-			img, err := mutate.Append(img, mutate.Addendum{Layer: static.NewLayer(marshal(t, signEnvelope(t, p.key, at(p, order[1][0], order[1][1]))), media), MediaType: media})
+			img := artifact(t, "application/vnd.oci.image.config.v1+json", marshal(t, signEnvelope(t, p.key, at(p, spdxjson.ID, order[0][0], order[0][1]))), media, nil)
+			img, err := mutate.Append(img, mutate.Addendum{Layer: static.NewLayer(marshal(t, signEnvelope(t, p.key, at(p, spdxjson.ID, order[1][0], order[1][1]))), media), MediaType: media})
 			if err != nil {
 				t.Fatal(err)
 			}

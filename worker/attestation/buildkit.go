@@ -46,7 +46,8 @@ func (f *finder) searchIndex(ctx context.Context) error {
 	return nil
 }
 
-// readBuildKit keeps the first wanted statement of an attestation manifest if the index is signed.
+// readBuildKit keeps the wanted statements of an attestation manifest if the index is signed. Of SBOMs, it keeps only the first: others are those of
+// build stages.
 func (f *finder) readBuildKit(ctx context.Context, where string, digest v1.Hash) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -74,13 +75,15 @@ func (f *finder) readBuildKit(ctx context.Context, where string, digest v1.Hash)
 			return err
 		}
 		if !f.matches(s.PredicateType) {
-			return nil
+			continue
 		}
 		// The index, which is signed, says that the statement is about the manifest. The statement must not say otherwise.
 		if err := s.requireSubject([]v1.Hash{f.image.Digest}); err != nil {
 			return err
 		}
-		return f.keep(where, s, by)
+		if err := f.keep(where, s, by); err != nil || isSBOM(s.PredicateType) {
+			return err
+		}
 	}
 	return nil
 }
@@ -91,7 +94,7 @@ func (f *finder) signatureOf(ctx context.Context, digest v1.Hash) (signed, error
 	if err != nil {
 		return signed{}, err
 	}
-	problem := errors.New("the index is not signed (cosign sign), and BuildKit does not sign its attestations")
+	var problem error = irrelevant{errors.New("the index is not signed (cosign sign), and BuildKit does not sign its attestations")}
 	for _, manifest := range manifests {
 		for _, layer := range manifest.Layers[:min(len(manifest.Layers), maxLayers)] {
 			by, err := f.signature(ctx, layer, digest)
@@ -154,11 +157,15 @@ func (f *finder) signature(ctx context.Context, layer v1.Descriptor, digest v1.H
 	if err := b.UnmarshalJSON(blob); err != nil {
 		return nil, err
 	}
+	content, err := payload(b)
+	if err != nil {
+		return nil, err
+	}
 	by, err := f.accepts.statement(b)
 	if err != nil {
 		return nil, err
 	}
-	s, err := decodeStatement(by.content)
+	s, err := decodeStatement(content)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,8 @@ const (
 	annotationCertificate = "dev.sigstore.cosign/certificate"
 	annotationLogEntry    = "dev.sigstore.cosign/bundle"
 	annotationTimestamp   = "dev.sigstore.cosign/rfc3161timestamp"
+	// annotationLayerPredicate has the predicate type of a layer's statement.
+	annotationLayerPredicate = "predicateType"
 
 	// mediaTypeBundle01 is the version of bundles whose log entries have a promise instead of a proof, as cosign's annotations have.
 	mediaTypeBundle01 = "application/vnd.dev.sigstore.bundle+json;version=0.1"

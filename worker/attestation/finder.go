@@ -118,9 +118,13 @@ type finder struct {
 
 	// artifacts and layers count what was read. beyond is how many artifacts were not read for their number.
 	artifacts, layers, beyond int
-	// problems are why statements that were found are not accepted.
+	// problems are why statements that were found are not accepted. unread is true if one of them is not known to be a stranger's, or about another image.
 	problems []string
+	unread   bool
 }
+
+// irrelevant is why a statement that was read is none of a signer about the image.
+type irrelevant struct{ error }
 
 // candidate is an accepted SBOM.
 type candidate struct {
@@ -187,8 +191,7 @@ func (f *finder) searchReferrers(ctx context.Context, subject v1.Hash) error {
 		return f.note(fmt.Sprintf("what refers to %s in %s cannot be listed", subject, f.from.Repository()), err)
 	}
 	for _, referrer := range referrers {
-		predicate := referrer.Annotations[annotationPredicate]
-		if !isAttestation(referrer.ArtifactType) || predicate != "" && !f.matches(predicate) {
+		if !isAttestation(referrer.ArtifactType) || f.isOther(referrer.Annotations[annotationPredicate]) {
 			continue
 		}
 		if f.artifacts == maxArtifacts {
@@ -211,6 +214,11 @@ func (f *finder) searchReferrers(ctx context.Context, subject v1.Hash) error {
 	return nil
 }
 
+// isOther reports whether an annotation names the type of another predicate, which need not be read.
+func (f *finder) isOther(predicateType string) bool {
+	return predicateType != "" && !f.matches(predicateType)
+}
+
 // isAttestation reports whether an artifact may hold an attestation. Some registries list artifacts without a type.
 func isAttestation(artifactType string) bool {
 	return artifactType == "" || artifactType == mediaTypeEnvelope || strings.HasPrefix(artifactType, mediaTypeBundlePrefix)
@@ -229,7 +237,13 @@ func (f *finder) searchTag(ctx context.Context, subject v1.Hash, suffix string) 
 
 // readLayers reads the attestations of an artifact.
 func (f *finder) readLayers(ctx context.Context, where string, manifest *v1.Manifest) error {
+	if f.isOther(manifest.Annotations[annotationPredicate]) {
+		return nil
+	}
 	for _, layer := range manifest.Layers {
+		if f.isOther(layer.Annotations[annotationLayerPredicate]) {
+			continue
+		}
 		if f.layers == maxLayers {
 			f.beyond++
 			return nil
@@ -250,25 +264,30 @@ func (f *finder) readLayer(ctx context.Context, where string, layer v1.Descripto
 			err = fmt.Errorf("it cannot be verified: %v", cause)
 		}
 	}()
-	attested, err := f.verified(ctx, layer)
-	if err != nil || attested == nil {
+	b, err := f.bundle(ctx, layer)
+	if err != nil || b == nil {
 		return err
 	}
-	s, err := decodeStatement(attested.content)
+	content, err := payload(b)
 	if err != nil {
 		return err
 	}
-	if !f.matches(s.PredicateType) {
-		return nil
+	s, invalid := decodeStatement(content)
+	if invalid == nil && !f.matches(s.PredicateType) {
+		return nil // whoever signed it
+	}
+	by, err := f.accepts.statement(b)
+	if err = cmp.Or(err, invalid); err != nil {
+		return err
 	}
 	if err := s.requireSubject(f.subjects); err != nil {
 		return err
 	}
-	return f.keep(where, s, *attested)
+	return f.keep(where, s, by)
 }
 
-// verified returns the statement of an attestation; nil if the layer holds none.
-func (f *finder) verified(ctx context.Context, layer v1.Descriptor) (*signed, error) {
+// bundle returns the attestation in a layer; nil if the layer holds none.
+func (f *finder) bundle(ctx context.Context, layer v1.Descriptor) (*bundle.Bundle, error) {
 	isBundle := strings.HasPrefix(string(layer.MediaType), mediaTypeBundlePrefix)
 	if !isBundle && layer.MediaType != mediaTypeEnvelope {
 		return nil, nil //nolint:nilnil // absence is a result
@@ -283,14 +302,10 @@ func (f *finder) verified(ctx context.Context, layer v1.Descriptor) (*signed, er
 	} else {
 		b, err = envelopeBundle(layer, blob)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if b.GetDsseEnvelope() == nil {
+	if err == nil && b.GetDsseEnvelope() == nil {
 		return nil, nil //nolint:nilnil // the signature of an image
 	}
-	attested, err := f.accepts.statement(b)
-	return &attested, err
+	return b, err
 }
 
 // better decodes an SBOM and returns it if it is better than the best one before, which may be nil.
@@ -322,12 +337,16 @@ func (f *finder) note(where string, err error) error {
 	if err == nil || isThrottled(err) {
 		return err
 	}
+	f.unread = f.unread || !errors.As(err, new(irrelevant))
 	f.log.Warn("an attestation is not accepted", "where", where, "error", failure.Line(err.Error()))
 	if problem := where + ": " + err.Error(); !slices.Contains(f.problems, problem) {
 		f.problems = append(f.problems, problem)
 	}
 	return nil
 }
+
+// isComplete reports whether everything that is attached was read, as far as it can be a signer's statement about the image.
+func (f *finder) isComplete() bool { return !f.unread && f.beyond == 0 }
 
 // problem says why statements are not accepted; empty if there are none.
 func (f *finder) problem() string {

@@ -439,15 +439,20 @@ func withLogIDs(t *testing.T, logs map[string]*root.TransparencyLog) map[string]
 // list makes the registry list a thousand referrers of a type, which it does not have, and more.
 func (p *publisher) list(t *testing.T, artifactType string, more ...v1.Descriptor) {
 	t.Helper()
-	list := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
+	var all []v1.Descriptor
 	for n := range 1000 {
-		list.Manifests = append(list.Manifests, v1.Descriptor{
+		all = append(all, v1.Descriptor{
 			MediaType: types.OCIManifestSchema1, ArtifactType: artifactType, Size: 7, Digest: v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%064x", n)},
 		})
 	}
-	list.Manifests = append(list.Manifests, more...)
-	raw := marshal(t, list)
-	p.answerReferrers = func(w http.ResponseWriter, _ *http.Request) {
+	p.answerReferrers = referrersOf(t, append(all, more...)...)
+}
+
+// referrersOf answers with a list of referrers.
+func referrersOf(t *testing.T, all ...v1.Descriptor) http.HandlerFunc {
+	t.Helper()
+	raw := marshal(t, v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: all})
+	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", string(types.OCIImageIndex))
 		_, _ = w.Write(raw)
 	}

@@ -82,7 +82,7 @@ func (s *statement) requireSubject(of []v1.Hash) error {
 		}
 		named = "sha256:" + digest
 	}
-	return fmt.Errorf("it is about %.80s, and not about %s", named, of[0])
+	return irrelevant{fmt.Errorf("it is about %.80s, and not about %s", named, of[0])}
 }
 
 // document returns the predicate's document in JSON. Some tools attach it as text.
@@ -102,6 +102,7 @@ func (s *statement) sbom() (contents *sbom.SBOM, id sbom.FormatID, created time.
 	if err != nil {
 		return nil, "", time.Time{}, err
 	}
+	when := raw
 	if s.PredicateType == predicateCustom {
 		var custom struct{ Data string }
 		if err := json.Unmarshal(s.Predicate, &custom); err != nil {
@@ -112,18 +113,19 @@ func (s *statement) sbom() (contents *sbom.SBOM, id sbom.FormatID, created time.
 	if contents, id, err = catalog.Decode(raw); err != nil {
 		return nil, "", time.Time{}, fmt.Errorf("its SBOM %w", err)
 	}
-	return contents, id, createdAt(raw), nil
+	return contents, id, createdAt(when), nil
 }
 
-// createdAt returns the time that a document of CycloneDX or SPDX has; zero if it has none, or a wrong one.
+// createdAt returns the time that a document of CycloneDX or SPDX, or a predicate of cosign's type custom has; zero if it has none, or a wrong one.
 func createdAt(raw []byte) time.Time {
 	var document struct {
 		CreationInfo struct{ Created string }
 		Metadata     struct{ Timestamp string }
+		Timestamp    string
 	}
 	if json.Unmarshal(raw, &document) != nil {
 		return time.Time{}
 	}
-	at, _ := time.Parse(time.RFC3339, cmp.Or(document.CreationInfo.Created, document.Metadata.Timestamp))
+	at, _ := time.Parse(time.RFC3339, cmp.Or(document.CreationInfo.Created, document.Metadata.Timestamp, document.Timestamp))
 	return at
 }

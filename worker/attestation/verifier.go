@@ -24,7 +24,7 @@ import (
 type verifier struct {
 	// keyless verifies signatures by certificate; nil if no signer has an identity. identities are those of the signers.
 	keyless    *verify.Verifier
-	identities []verify.PolicyOption
+	identities verify.CertificateIdentities
 	keys       []keyVerifier
 }
 
@@ -36,10 +36,8 @@ type keyVerifier struct {
 	*verify.Verifier
 }
 
-// signed is what a signer has signed.
+// signed is who has signed something, and when.
 type signed struct {
-	// content is the signed content.
-	content []byte
 	// signer names who signed it.
 	signer string
 	// at is when it was signed; zero if unknown, as with a key.
@@ -90,7 +88,7 @@ func (v *verifier) add(signer workerapi.Signer) error {
 	if err != nil {
 		return err
 	}
-	v.identities = append(v.identities, verify.WithCertificateIdentity(identity))
+	v.identities = append(v.identities, identity)
 	return nil
 }
 
@@ -120,27 +118,27 @@ func (v *verifier) addKey(text string) error {
 	return nil
 }
 
-// statement verifies an in-toto statement in a DSSE envelope.
-func (v *verifier) statement(b *bundle.Bundle) (signed, error) {
-	entity := &envelopeEntity{Bundle: b}
-	raw, err := entity.envelope()
+// payload returns the statement in the envelope of a bundle. It is not verified.
+func payload(b *bundle.Bundle) ([]byte, error) {
+	raw, err := (&envelopeEntity{Bundle: b}).envelope()
 	if err != nil {
-		return signed{}, err
+		return nil, err
 	}
 	content, err := raw.DecodeB64Payload()
 	if err != nil {
-		return signed{}, fmt.Errorf("its envelope is not readable: %w", err)
+		return nil, fmt.Errorf("its envelope is not readable: %w", err)
 	}
-	by, err := v.verify(entity, verify.WithoutArtifactUnsafe()) // the caller compares the subject
-	by.content = content
-	return by, err
+	return content, nil
+}
+
+// statement verifies an in-toto statement in a DSSE envelope.
+func (v *verifier) statement(b *bundle.Bundle) (signed, error) {
+	return v.verify(&envelopeEntity{Bundle: b}, verify.WithoutArtifactUnsafe()) // the caller compares the subject
 }
 
 // message verifies a signature of content.
 func (v *verifier) message(b *bundle.Bundle, content []byte) (signed, error) {
-	by, err := v.verify(b, verify.WithArtifact(bytes.NewReader(content)))
-	by.content = content
-	return by, err
+	return v.verify(b, verify.WithArtifact(bytes.NewReader(content)))
 }
 
 // verify returns who signed an entity. It returns an error unless that is one of the signers.
@@ -153,7 +151,7 @@ func (v *verifier) verify(entity verify.SignedEntity, artifact verify.ArtifactPo
 		return v.verifyKeyless(entity, leaf, artifact)
 	}
 	if len(v.keys) == 0 {
-		return signed{}, errors.New("it is signed with a key, and no signer has a publicKey")
+		return signed{}, irrelevant{errors.New("it is signed with a key, and no signer has a publicKey")}
 	}
 	for _, key := range v.keys {
 		if _, err = key.Verify(entity, verify.NewPolicy(artifact, verify.WithKey())); err == nil {
@@ -161,9 +159,9 @@ func (v *verifier) verify(entity verify.SignedEntity, artifact verify.ArtifactPo
 		}
 	}
 	if len(v.keys) > 1 {
-		return signed{}, fmt.Errorf("its signature is not by the publicKey of a signer: %s", v.describeKeys())
+		return signed{}, irrelevant{fmt.Errorf("its signature is not by the publicKey of a signer: %s", v.describeKeys())}
 	}
-	return signed{}, fmt.Errorf("its signature is not by %s: %w", v.describeKeys(), err)
+	return signed{}, irrelevant{fmt.Errorf("its signature is not by %s: %w", v.describeKeys(), err)}
 }
 
 // maxNamedKeys bounds how many keys a message names.
@@ -188,14 +186,17 @@ func (v *verifier) verifyKeyless(entity verify.SignedEntity, leaf *x509.Certific
 	}
 	name := fmt.Sprintf("%s (%s)", about.SubjectAlternativeName, about.Issuer)
 	if v.keyless == nil {
-		return signed{}, fmt.Errorf("it is signed by %s, and no signer has an identity", name)
+		return signed{}, irrelevant{fmt.Errorf("it is signed by %s, and no signer has an identity", name)}
 	}
-	result, err := v.keyless.Verify(entity, verify.NewPolicy(artifact, v.identities...))
-	var other *verify.ErrNoMatchingCertificateIdentity
-	switch {
-	case errors.As(err, &other):
-		return signed{}, fmt.Errorf("it is signed by %s, which is none of the signers", name)
-	case err != nil:
+	if _, err := v.identities.Verify(about); err != nil {
+		return signed{}, irrelevant{fmt.Errorf("it is signed by %s, which is none of the signers", name)}
+	}
+	options := make([]verify.PolicyOption, len(v.identities))
+	for i, identity := range v.identities {
+		options[i] = verify.WithCertificateIdentity(identity)
+	}
+	result, err := v.keyless.Verify(entity, verify.NewPolicy(artifact, options...))
+	if err != nil {
 		// The library formats a missing cause.
 		return signed{}, fmt.Errorf("its signature by %s is not accepted: %s", name, strings.ReplaceAll(err.Error(), "; error: %!w(<nil>)", ""))
 	}
@@ -227,7 +228,7 @@ func (e *envelopeEntity) envelope() (*bundle.Envelope, error) {
 		return nil, fmt.Errorf("it has no DSSE envelope: %w", err)
 	}
 	if envelope.PayloadType != bundle.IntotoMediaType {
-		return nil, fmt.Errorf("its envelope holds %.80q instead of an in-toto statement", envelope.PayloadType)
+		return nil, irrelevant{fmt.Errorf("its envelope holds %.80q instead of an in-toto statement", envelope.PayloadType)}
 	}
 	return envelope, nil
 }

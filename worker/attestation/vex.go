@@ -22,12 +22,21 @@ type VEX struct {
 	Signer string
 }
 
-// FindVEX returns the OpenVEX documents that the trusted signers of a registry have attached to an image, at most workerapi.MaxVEXDocuments with
-// workerapi.MaxVEXBytes together. problem is why others are not among them, in one line of at most workerapi.MaxVEXProblemBytes; it is empty if
-// all are, or if there are none.
+// Documents are the OpenVEX documents that the trusted signers of a registry have attached to an image.
+type Documents struct {
+	// Found are at most workerapi.MaxVEXDocuments with workerapi.MaxVEXBytes together.
+	Found []VEX
+	// Problem is why others are not among them, in one line of at most workerapi.MaxVEXProblemBytes; empty if all are, or if there are none.
+	Problem string
+	// Unread is true if a document of a signer may be missing in Found: something that is attached was not read, or its signature not checked.
+	Unread bool
+}
+
+// FindVEX returns the OpenVEX documents that the trusted signers of a registry have attached to an image.
 //
 // err is a *failure.Error if the registry throttles: then the image cannot be cataloged now either.
-func FindVEX(ctx context.Context, puller *registry.Puller, img *registry.Image, of workerapi.Registry, log *slog.Logger) (found []VEX, problem string, err error) {
+func FindVEX(ctx context.Context, puller *registry.Puller, img *registry.Image, of workerapi.Registry, log *slog.Logger) (Documents, error) {
+	var found []VEX
 	room := workerapi.MaxVEXBytes
 	wanted := wanted{isVEX, func(_ string, s *statement, by signed) error {
 		document, err := s.document()
@@ -51,7 +60,7 @@ func FindVEX(ctx context.Context, puller *registry.Puller, img *registry.Image, 
 	signers, trustedRoot := of.VEXTrust()
 	f, problem, err := search(ctx, puller, img, trust{signers, trustedRoot}, wanted, log)
 	if err != nil || problem != "" {
-		return nil, problem, err
+		return Documents{Problem: problem, Unread: true}, err
 	}
-	return found, f.problem(), nil
+	return Documents{Found: found, Problem: f.problem(), Unread: !f.isComplete()}, nil
 }

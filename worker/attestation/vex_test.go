@@ -3,11 +3,13 @@ package attestation_test
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	ours "github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/worker/attestation"
@@ -22,26 +24,26 @@ func vexStatement(t *testing.T, about v1.Hash, id string) []byte {
 	return statement(t, about, openVEX, fmt.Appendf(nil, `{"@context": %q, "@id": %q, "statements": []}`, openVEX, id))
 }
 
-// findVEX pulls the image and returns the documents' IDs with their signers, and the problem.
-func (p *publisher) findVEX(t *testing.T, of workerapi.Registry) (documents, problem string) {
+// findVEX pulls the image and returns the documents' IDs with their signers, the problem, and whether a document may be missing.
+func (p *publisher) findVEX(t *testing.T, of workerapi.Registry) (documents, problem string, unread bool) {
 	t.Helper()
 	puller := &ours.Puller{Registries: []workerapi.Registry{{Host: p.Host, PlainHTTP: true}}, Log: slog.New(slog.DiscardHandler), Now: time.Now}
 	img, err := puller.Pull(t.Context(), []string{p.reference}, v1.Platform{OS: "linux", Architecture: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, problem, err := attestation.FindVEX(t.Context(), puller, img, of, slog.New(slog.DiscardHandler))
+	found, err := attestation.FindVEX(t.Context(), puller, img, of, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var texts []string
-	for _, f := range found {
+	for _, f := range found.Found {
 		_, id, _ := strings.Cut(string(f.Content), `"@id":"`)
 		id, _, _ = strings.Cut(id, `"`)
 		signer, _, _ := strings.Cut(f.Signer, " ")
 		texts = append(texts, id+" by "+signer)
 	}
-	return strings.Join(texts, ", "), problem
+	return strings.Join(texts, ", "), found.Problem, found.Unread
 }
 
 // vexSource trusts what an SBOM source trusts.
@@ -49,12 +51,13 @@ func vexSource(of workerapi.SBOMSource) workerapi.Registry {
 	return workerapi.Registry{VEX: workerapi.VEXSource{Sources: []string{workerapi.VEXFromImage}, Signers: of.Signers, TrustedRoot: of.TrustedRoot}}
 }
 
-// TestFindVEX: which attached documents are returned, and why others are not.
+// TestFindVEX: which attached documents are returned, why others are not, and whether one of these may be a signer's about the image.
 func TestFindVEX(t *testing.T) {
 	other := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("a", 64)}
 	for name, tt := range map[string]struct {
 		attach         func(t *testing.T, p *publisher) workerapi.Registry
 		want, problem  string
+		unread         bool
 		noReferrersAPI bool
 	}{
 		"none": {attach: func(t *testing.T, p *publisher) workerapi.Registry { return vexSource(p.source(t)) }},
@@ -82,6 +85,45 @@ func TestFindVEX(t *testing.T) {
 			p.referBundle(t, p.digest, keyBundle(t, p.key, vexStatement(t, p.digest, "one")))
 			return vexSource(p.keySource(t))
 		}, want: "one by key"},
+		"beside a large SBOM": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			const envelope = "application/vnd.dsse.envelope.v1+json"
+			annotated := map[string]string{"predicateType": "https://spdx.dev/Document"}
+			p.tag(t, p.digest, "att", artifact(t, "application/vnd.oci.image.config.v1+json", make([]byte, 4*workerapi.MaxVEXBytes), envelope, annotated))
+			p.referBundle(t, p.digest, keyBundle(t, p.key, vexStatement(t, p.digest, "one")))
+			return vexSource(p.keySource(t))
+		}, want: "one by key"},
+		"beside a stranger's SBOM": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			p.referBundle(t, p.digest, newPublisher(t, true).attest(t, stranger, issuer, soon(), p.sbomStatement(t, "web")))
+			p.referBundle(t, p.digest, p.attest(t, workflow, issuer, soon(), vexStatement(t, p.digest, "one")))
+			return vexSource(p.source(t))
+		}, want: "one by " + workflow},
+		"beside one of another Sigstore by a stranger": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			p.referBundle(t, p.digest, newPublisher(t, true).attest(t, stranger, issuer, soon(), vexStatement(t, p.digest, "strange")))
+			p.referBundle(t, p.digest, p.attest(t, workflow, issuer, soon(), vexStatement(t, p.digest, "one")))
+			return vexSource(p.source(t))
+		}, want: "one by " + workflow, problem: "which is none of the signers"},
+		"beside one by a stranger's key": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			p.referBundle(t, p.digest, keyBundle(t, newPublisher(t, true).key, vexStatement(t, p.digest, "strange")))
+			p.referBundle(t, p.digest, keyBundle(t, p.key, vexStatement(t, p.digest, "one")))
+			return vexSource(p.keySource(t))
+		}, want: "one by key", problem: "its signature is not by key"},
+		"beside one whose log is not known": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			p.referBundle(t, p.digest, newPublisher(t, true).attest(t, workflow, issuer, soon(), vexStatement(t, p.digest, "renewed")))
+			p.referBundle(t, p.digest, p.attest(t, workflow, issuer, soon(), vexStatement(t, p.digest, "one")))
+			return vexSource(p.source(t))
+		}, want: "one by " + workflow, problem: "is not accepted", unread: true},
+		"beside one that the registry lists and does not have": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			layer := marshal(t, signEnvelope(t, p.key, vexStatement(t, p.digest, "one")))
+			p.tag(t, p.digest, "att", artifact(t, "application/vnd.oci.image.config.v1+json", layer, "application/vnd.dsse.envelope.v1+json", nil))
+			p.answerReferrers = referrersOf(t, v1.Descriptor{MediaType: types.OCIManifestSchema1, ArtifactType: bundleType, Size: 7, Digest: other})
+			return vexSource(p.keySource(t))
+		}, want: "one by key", problem: "the registry does not have it", unread: true},
+		"a registry that cannot list": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			layer := marshal(t, signEnvelope(t, p.key, vexStatement(t, p.digest, "one")))
+			p.tag(t, p.digest, "att", artifact(t, "application/vnd.oci.image.config.v1+json", layer, "application/vnd.dsse.envelope.v1+json", nil))
+			p.answerReferrers = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+			return vexSource(p.keySource(t))
+		}, want: "one by key", problem: "cannot be listed", unread: true},
 		"beside one by a stranger": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.referBundle(t, p.digest, p.attest(t, stranger, issuer, soon(), vexStatement(t, p.digest, "strange")))
 			p.referBundle(t, p.digest, p.attest(t, workflow, issuer, soon(), vexStatement(t, p.digest, "one")))
@@ -94,11 +136,11 @@ func TestFindVEX(t *testing.T) {
 		"an expired certificate": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.referBundle(t, p.digest, p.attest(t, workflow, issuer, time.Now().Add(time.Hour), vexStatement(t, p.digest, "one")))
 			return vexSource(p.source(t))
-		}, problem: "is not accepted"},
+		}, problem: "is not accepted", unread: true},
 		"another Sigstore": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.referBundle(t, p.digest, newPublisher(t, true).attest(t, workflow, issuer, soon(), vexStatement(t, p.digest, "one")))
 			return vexSource(p.source(t))
-		}, problem: "is not accepted"},
+		}, problem: "is not accepted", unread: true},
 		"another digest": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.referBundle(t, p.digest, keyBundle(t, p.key, vexStatement(t, other, "one")))
 			return vexSource(p.keySource(t))
@@ -106,25 +148,25 @@ func TestFindVEX(t *testing.T) {
 		"a broken bundle": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.referBundle(t, p.digest, []byte("{"))
 			return vexSource(p.keySource(t))
-		}, problem: "attestation sha256:"},
+		}, problem: "attestation sha256:", unread: true},
 		"too large": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.referBundle(t, p.digest, keyBundle(t, p.key, vexStatement(t, p.digest, strings.Repeat("x", workerapi.MaxVEXBytes))))
 			return vexSource(p.keySource(t))
-		}, problem: "at most 1048576 of all documents of an image are read"},
+		}, problem: "at most 1048576 of all documents of an image are read", unread: true},
 		"larger than any attestation": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.referBundle(t, p.digest, keyBundle(t, p.key, vexStatement(t, p.digest, strings.Repeat("x", 4*workerapi.MaxVEXBytes))))
 			return vexSource(p.keySource(t))
-		}, problem: "too large"},
+		}, problem: "too large", unread: true},
 		"a thousand": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			p.list(t, bundleType)
 			return vexSource(p.keySource(t))
-		}, problem: "1000 attestations are attached, and only 16 are read"},
+		}, problem: "1000 attestations are attached, and only 16 are read", unread: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPublisher(t, !tt.noReferrersAPI)
-			documents, problem := p.findVEX(t, tt.attach(t, p))
-			if documents != tt.want {
-				t.Errorf("found %q, want %q", documents, tt.want)
+			documents, problem, unread := p.findVEX(t, tt.attach(t, p))
+			if documents != tt.want || unread != tt.unread {
+				t.Errorf("found %q, want %q; others are unread: %v, want %v", documents, tt.want, unread, tt.unread)
 			}
 			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) || len(problem) > workerapi.MaxVEXProblemBytes {
 				t.Errorf("the problem is %q, want %q", problem, tt.problem)

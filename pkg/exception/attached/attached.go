@@ -4,7 +4,8 @@
 // Who signed a document and which digest the signature is about is verified before. The package promises that
 //   - an exception is about the image that the document is attached to, and never suppresses more than its statement says,
 //   - only statements with the status not_affected or fixed become exceptions, and only while no later statement says otherwise,
-//   - a document that cannot be read, is too large or contradicts itself leads to no exception at all, and to a problem that names the reason.
+//   - a document that contradicts itself leads to no exception at all, and to a problem that names the reason,
+//   - while one document cannot be read or is too large, none leads to an exception: that one may say that the image is affected.
 //
 // It knows no store and no engine. Which finding an exception suppresses is decided by package exception.
 package attached
@@ -38,6 +39,12 @@ const (
 	maxReasonBytes = 1024
 )
 
+// unreadProblem is why statements of one document do not count while another one is unread.
+const unreadProblem = "no statement counts while an attached document is unread, which may say that the image is affected; mend it and scan the image again"
+
+// contradiction is why a document does not count that was read.
+type contradiction struct{ error }
+
 // Document is a verified document.
 type Document struct {
 	Content []byte
@@ -65,9 +72,9 @@ type claim struct {
 	document int
 }
 
-// Exceptions returns the exceptions of an image's documents, without Manifest and Images. problems are why documents or statements do not count,
-// each in one line. The result does not depend on the order of the documents.
-func Exceptions(documents []Document, img Image) (exceptions []exception.Exception, problems []string) {
+// Exceptions returns the exceptions of an image's documents, without Manifest and Images. unread is true if documents may be missing among them.
+// problems are why documents or statements do not count, each in one line. The result does not depend on the order of the documents.
+func Exceptions(documents []Document, unread bool, img Image) (exceptions []exception.Exception, problems []string) {
 	documents = slices.Clone(documents)
 	slices.SortFunc(documents, func(a, b Document) int {
 		return cmp.Or(bytes.Compare(a.Content, b.Content), strings.Compare(a.Signer, b.Signer))
@@ -79,6 +86,7 @@ func Exceptions(documents []Document, img Image) (exceptions []exception.Excepti
 		own, skipped, err := read(document, img, i, workerapi.MaxVEXStatements-statements)
 		if err != nil {
 			problems = append(problems, err.Error())
+			unread = unread || !errors.As(err, new(contradiction))
 		}
 		problems = append(problems, skipped...)
 		statements += len(own)
@@ -102,6 +110,9 @@ func Exceptions(documents []Document, img Image) (exceptions []exception.Excepti
 		}) {
 			exceptions = append(exceptions, c.Exception)
 		}
+	}
+	if unread && len(exceptions) > 0 {
+		return nil, slices.Insert(problems, 0, unreadProblem)
 	}
 	slices.SortStableFunc(exceptions, func(a, b exception.Exception) int {
 		return cmp.Or(slices.Compare(a.Vulnerabilities, b.Vulnerabilities), strings.Compare(a.Name, b.Name), b.Created.Compare(a.Created))
@@ -174,8 +185,8 @@ func read(document Document, img Image, number, room int) (claims []claim, skipp
 	for i := range claims {
 		for j := range claims[:i] {
 			if claims[j].contradicts(&claims[i]) {
-				return harmful(claims), nil, fmt.Errorf("%s contradicts itself about %s: %s and %s at the same time; none of its statements counts",
-					name, claims[i].Vulnerabilities[0], describe(&claims[j]), describe(&claims[i]))
+				return harmful(claims), nil, contradiction{fmt.Errorf("%s contradicts itself about %s: %s and %s at the same time; none of its statements counts",
+					name, claims[i].Vulnerabilities[0], describe(&claims[j]), describe(&claims[i]))}
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package attached
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func described(documents ...[]byte) (exceptions []string, problem string) {
 	for i, content := range documents {
 		signed[i] = Document{content, "jane"}
 	}
-	found, problems := Exceptions(signed, web)
+	found, problems := Exceptions(signed, false, web)
 	for _, e := range found {
 		text := e.Status + " " + strings.Join(e.Vulnerabilities, ",")
 		for _, p := range e.Packages {
@@ -134,7 +135,7 @@ func aliases(n int) string {
 }
 
 // TestSeveralDocuments: the latest statement counts, whichever document has it. Documents that contradict each other do not count,
-// but a statement that the image is affected ends earlier ones anyway.
+// but a statement that the image is affected ends earlier ones anyway. While one document cannot be read, none counts.
 func TestSeveralDocuments(t *testing.T) {
 	harmless, harmful := openVEX("one", about(notAffected)), openVEX("two", about(affected))
 	other := func(status string) string {
@@ -152,9 +153,13 @@ func TestSeveralDocuments(t *testing.T) {
 		"a later one that contradicts itself":  {[][]byte{harmless, openVEX("two", about(affected, later), other(fixed), other(affected))}, nil, "two contradicts itself about CVE-3"},
 		"a later one that contradicts another": {[][]byte{harmless, openVEX("two", about(affected, later), other(fixed)), openVEX("four", other(affected))}, nil, "contradict each other about CVE-3"},
 		"a later one that is not valid":        {[][]byte{harmless, openVEX("two", other(`"status": "harmless"`), about(affected, later))}, nil, "two does not count"},
-		"one that cannot be read":              {[][]byte{harmless, []byte(`{"statements": 1}`)}, []string{"not_affected CVE-1,GHSA-a"}, "signed by jane is no OpenVEX"},
-		"another format":                       {[][]byte{harmless, []byte(`{"bomFormat": "CycloneDX"}`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
-		"no JSON":                              {[][]byte{harmless, []byte(`<vex/>`)}, []string{"not_affected CVE-1,GHSA-a"}, "is no OpenVEX"},
+		"one that cannot be read":              {[][]byte{harmless, []byte(`{"statements": 1}`)}, nil, "signed by jane is no OpenVEX"},
+		"another format":                       {[][]byte{harmless, []byte(`{"bomFormat": "CycloneDX"}`)}, nil, "is no OpenVEX"},
+		"one without statements":               {[][]byte{harmless, openVEX("two")}, nil, "no statement counts while an attached document is unread"},
+		"one with a statement of another kind": {[][]byte{harmless, openVEX("two", other(`"status": "Affected"`))}, nil, "no statement counts while"},
+		"one with too many statements":         {[][]byte{harmless, openVEX("two", slices.Repeat([]string{other(fixed)}, workerapi.MaxVEXStatements)...)}, nil, "no statement counts while"},
+		"one that is about another image":      {[][]byte{harmless, openVEX("two", about(affected, later, products(`{"@id": "pkg:oci/web@`+index[:70]+`0"}`)))}, []string{"not_affected CVE-1,GHSA-a"}, "two makes no statement about this image"},
+		"no JSON":                              {[][]byte{harmless, []byte(`<vex/>`)}, nil, "is no OpenVEX"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, problem := described(tt.documents...)
@@ -168,6 +173,17 @@ func TestSeveralDocuments(t *testing.T) {
 	}
 }
 
+// TestUnreadDocuments: no statement counts while a document is missing that the worker could not read.
+func TestUnreadDocuments(t *testing.T) {
+	document := Document{openVEX("one", about(notAffected)), "jane"}
+	for unread, want := range map[bool]int{false: 1, true: 0} {
+		exceptions, problems := Exceptions([]Document{document}, unread, web)
+		if len(exceptions) != want || slices.Contains(problems, unreadProblem) != unread {
+			t.Errorf("unread %v: %d exceptions, want %d; problems %q", unread, len(exceptions), want, problems)
+		}
+	}
+}
+
 // TestOrderOfDocuments: which documents are within the bounds does not depend on the order in which a registry lists them.
 func TestOrderOfDocuments(t *testing.T) {
 	many := func(id string) Document {
@@ -178,9 +194,9 @@ func TestOrderOfDocuments(t *testing.T) {
 		return Document{openVEX(id, statements...), "jane"}
 	}
 	one, two := many("one"), many("two")
-	exceptions, problems := Exceptions([]Document{one, two}, web)
-	again, problemsAgain := Exceptions([]Document{two, one}, web)
-	if diff := cmp.Diff(exceptions, again) + cmp.Diff(problems, problemsAgain); diff != "" || len(exceptions) != workerapi.MaxVEXStatements/2+1 || len(problems) != 1 {
+	exceptions, problems := Exceptions([]Document{one, two}, false, web)
+	again, problemsAgain := Exceptions([]Document{two, one}, false, web)
+	if diff := cmp.Diff(exceptions, again) + cmp.Diff(problems, problemsAgain); diff != "" || len(exceptions) != 0 || len(problems) != 2 {
 		t.Errorf("%d exceptions, the problems %q, and in another order (-first +other):\n%s", len(exceptions), problems, diff)
 	}
 }

@@ -28,7 +28,7 @@ func FuzzExceptions(f *testing.F) {
 	f.Add([]byte(`{"@context": "https://openvex.dev/ns", "statements": [{"status": "fixed", "vulnerability": "CVE-1"}]}`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		documents := []Document{{one, "one"}, {two, "two"}}
-		exceptions, problems := Exceptions(documents, web)
+		exceptions, problems := Exceptions(documents, false, web)
 		if len(exceptions) > workerapi.MaxVEXStatements {
 			t.Errorf("%d exceptions", len(exceptions))
 		}
@@ -45,7 +45,7 @@ func FuzzExceptions(f *testing.F) {
 				t.Errorf("its texts are too long, or cut in a character: %+v", e)
 			}
 		}
-		again, problemsAgain := Exceptions(documents, web)
+		again, problemsAgain := Exceptions(documents, false, web)
 		if diff := cmp.Diff(exceptions, again) + cmp.Diff(problems, problemsAgain); diff != "" {
 			t.Errorf("the same documents again (-first +again):\n%s", diff)
 		}

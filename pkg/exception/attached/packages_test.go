@@ -13,7 +13,7 @@ import (
 // suppresses reports whether a document with one statement about a product suppresses CVE-1 in a package of the image.
 func suppresses(t *testing.T, product string, in finding.Package) (suppressed bool, problems []string) {
 	t.Helper()
-	found, problems := Exceptions([]Document{{openVEX("doc", about(notAffected, products(product))), "jane"}}, web)
+	found, problems := Exceptions([]Document{{openVEX("doc", about(notAffected, products(product))), "jane"}}, false, web)
 	for i := range found {
 		found[i].Manifest = 1
 	}

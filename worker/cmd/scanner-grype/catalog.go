@@ -164,9 +164,7 @@ type imageSBOM struct {
 	// is such a catalog although an attested SBOM was preferred, or why there is none beside an uploaded one.
 	signer, problem string
 	uploaded        bool
-	// vex are the OpenVEX documents that are attached to the image. vexProblem is why others are not accepted.
-	vex        []attestation.VEX
-	vexProblem string
+	vex             attestation.Documents
 }
 
 // pullSBOM pulls the image and returns its SBOM. If a mirror fails while the layers are read, it starts again without that mirror.
@@ -194,10 +192,10 @@ func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *reg
 func (j *catalogJob) readSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller, img *registry.Image) (out imageSBOM, err error) {
 	configured := j.registryOf(img)
 	if j.readVEX && configured.VEX.ReadsImages() {
-		if out.vex, out.vexProblem, err = attestation.FindVEX(ctx, puller, img, configured, log); err != nil {
+		if out.vex, err = attestation.FindVEX(ctx, puller, img, configured, log); err != nil {
 			return imageSBOM{}, err
 		}
-		log.Info("OpenVEX documents read", "accepted", len(out.vex), "problem", out.vexProblem)
+		log.Info("OpenVEX documents read", "accepted", len(out.vex.Found), "problem", out.vex.Problem, "unread", out.vex.Unread)
 	}
 	if source := configured.SBOM; j.preferAttestation && source.PrefersAttestation() {
 		attested, problem, err := attestation.Find(ctx, puller, img, source, log)
@@ -261,7 +259,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, c
 		Packages:   packages,
 		Tool:       version.Syft(),
 		SBOMSigner: text.Truncate(contents.signer, workerapi.MaxSBOMSignerBytes), SBOMProblem: contents.problem,
-		UploadedSBOM: contents.uploaded, VEXProblem: contents.vexProblem,
+		UploadedSBOM: contents.uploaded, VEXProblem: contents.vex.Problem, VEXUnread: contents.vex.Unread,
 		SBOMSize: full.Size, MatchInputSize: compact.Size,
 	}
 	documents := []ingest.Part{ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)}
@@ -274,7 +272,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, c
 		result.Additional = append(result.Additional, workerapi.FormattedSBOM{Format: format, Size: additional.Size})
 		documents = append(documents, ingest.File(additional.Path, additional.Size))
 	}
-	for _, document := range contents.vex {
+	for _, document := range contents.vex.Found {
 		result.VEX = append(result.VEX, workerapi.VEXDocument{Signer: text.Truncate(document.Signer, workerapi.MaxSBOMSignerBytes), Size: int64(len(document.Content))})
 		documents = append(documents, ingest.Bytes(document.Content))
 	}

@@ -338,7 +338,7 @@ func (b *parsedResult) imageVEX(job store.Job, platformDigest string) (store.Ima
 	if ref, err := image.ParseReference(b.result.Image); err == nil {
 		about.Repository = ref.Repository
 	}
-	statements, problems := attached.Exceptions(documents, about)
+	statements, problems := attached.Exceptions(documents, b.result.VEXUnread, about)
 	if b.result.VEXProblem != "" {
 		problems = append(problems, b.result.VEXProblem)
 	}

@@ -162,9 +162,12 @@ func TestAttachedVEX(t *testing.T) {
 		"no document":      {"policy", func(*catalogUpload) {}, http.StatusNoContent, store.VEXSummary{}},
 		"none is accepted": {"policy", func(p *catalogUpload) { p.result.VEXProblem = "not\nsigned" }, http.StatusNoContent, store.VEXSummary{Problem: "not signed"}},
 		"a contradiction":  {"policy", func(p *catalogUpload) { p.vex = [][]byte{fmt.Appendf(nil, document, fixed+","+affected)} }, http.StatusNoContent, store.VEXSummary{Problem: "the document doc contradicts itself about CVE-1: fixed and affected at the same time; none of its statements counts"}},
-		"none is wanted":   {"", func(p *catalogUpload) { p.vex = [][]byte{fmt.Appendf(nil, document, fixed)} }, http.StatusUnprocessableEntity, store.VEXSummary{}},
-		"too many":         {"policy", func(p *catalogUpload) { p.vex = make([][]byte, workerapi.MaxVEXDocuments+1) }, http.StatusUnprocessableEntity, store.VEXSummary{}},
-		"too large":        {"policy", func(p *catalogUpload) { p.vex = [][]byte{make([]byte, workerapi.MaxVEXBytes), {' '}} }, http.StatusUnprocessableEntity, store.VEXSummary{}},
+		"one is unread": {"policy", func(p *catalogUpload) {
+			p.vex, p.result.VEXProblem, p.result.VEXUnread = [][]byte{fmt.Appendf(nil, document, fixed)}, "attestation two: the registry is busy", true
+		}, http.StatusNoContent, store.VEXSummary{Problem: "no statement counts while an attached document is unread, which may say that the image is affected; mend it and scan the image again; attestation two: the registry is busy"}},
+		"none is wanted": {"", func(p *catalogUpload) { p.vex = [][]byte{fmt.Appendf(nil, document, fixed)} }, http.StatusUnprocessableEntity, store.VEXSummary{}},
+		"too many":       {"policy", func(p *catalogUpload) { p.vex = make([][]byte, workerapi.MaxVEXDocuments+1) }, http.StatusUnprocessableEntity, store.VEXSummary{}},
+		"too large":      {"policy", func(p *catalogUpload) { p.vex = [][]byte{make([]byte, workerapi.MaxVEXBytes), {' '}} }, http.StatusUnprocessableEntity, store.VEXSummary{}},
 		"a size below zero": {"policy", func(p *catalogUpload) {
 			p.vex, p.corruptHeader = [][]byte{{' '}}, func(r *workerapi.CatalogResult) { r.VEX[0].Size = -1 }
 		}, http.StatusUnprocessableEntity, store.VEXSummary{}},
