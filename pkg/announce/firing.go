@@ -150,7 +150,7 @@ func (d *dispatch) addSources(ctx context.Context, firing []FiringAlert) error {
 	facts, err := d.evidenceOf(ctx, firing)
 	for i, f := range facts {
 		if f.Present {
-			firing[i].Sources = f.Sources
+			firing[i].Sources = evidence.KnownBy(firing[i].Sources, f.Sources, f.Silent)
 		}
 	}
 	return err

@@ -1,11 +1,13 @@
 package announce
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -37,6 +39,36 @@ func (s *scenario) update(tool string) {
 	for i := range s.coverage.Images {
 		s.coverage.Images[i].Current = false
 	}
+}
+
+// TestFixedOfAnAnnouncedSource: an image on which the source has not reported proves nothing.
+func TestFixedOfAnAnnouncedSource(t *testing.T) {
+	s := afterBaseline(t, "web")
+	s.settings.Filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeRegressed, diff.ChangeFixed}
+	s.must(s.store.SetAnnouncedSources(t.Context(), scannerUID, []string{"trivy-ci"}))
+	want := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		s.dispatchUntilIdle()
+		for _, m := range s.sent {
+			for _, section := range m.Sections {
+				for _, item := range section.Items {
+					got = append(got, string(item.Change)+" "+item.ID)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s, %q is announced, want %q", when, got, want)
+		}
+		s.sent = nil
+		s.pass(time.Hour)
+	}
+	s.external("web", 1, "CVE-2026-0500", "CVE-2026-0501")
+	want("when the source has reported", "New CVE-2026-0500", "New CVE-2026-0501")
+	s.replaceImage("web", "next web")
+	want("before the source has reported on the new image")
+	s.external("next web", 1, "CVE-2026-0501")
+	want("when the source has reported on the new image", "Fixed CVE-2026-0500")
 }
 
 // TestEngineUpdated: the additional findings of a new version are one summary with the worst of them. It is sent when all images have a

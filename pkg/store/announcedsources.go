@@ -14,12 +14,9 @@ const insertAnnouncedSources = `INSERT INTO announced_sources (scanner, source) 
 func (s *Store) SetAnnouncedSources(ctx context.Context, scanner string, sources []string) error {
 	const action = "set announced sources"
 	sources = slices.Compact(slices.Sorted(slices.Values(sources)))
-	known := func(ctx context.Context, q query) ([]string, error) {
-		return collect(ctx, q, `SELECT source FROM announced_sources WHERE scanner = ? ORDER BY source`, []any{scanner}, scanValue[string])
-	}
 	same := false
 	err := s.read(ctx, action, func(ctx context.Context, q query) error {
-		before, err := known(ctx, q)
+		before, err := announcedSources(ctx, q, scanner)
 		same = slices.Equal(before, sources)
 		return err
 	})
@@ -28,7 +25,7 @@ func (s *Store) SetAnnouncedSources(ctx context.Context, scanner string, sources
 	}
 	defer s.unchanged.deleteScanner(scanner)
 	return s.write(ctx, action, func(ctx context.Context, tx *session) error {
-		before, err := known(ctx, tx)
+		before, err := announcedSources(ctx, tx, scanner)
 		if err != nil {
 			return err
 		}
@@ -52,6 +49,11 @@ func (s *Store) SetAnnouncedSources(ctx context.Context, scanner string, sources
 		}
 		return updateExternal(ctx, tx, selectExternalOfSources, sql.Named("sources", jsonArray(append(before, sources...))))
 	})
+}
+
+// announcedSources lists the announced sources of a Scanner, sorted.
+func announcedSources(ctx context.Context, q query, scanner string) ([]string, error) {
+	return collect(ctx, q, `SELECT source FROM announced_sources WHERE scanner = ? ORDER BY source`, []any{scanner}, scanValue[string])
 }
 
 // externalRelease selects findings of external reports that a Scanner announces. Empty fields select all.

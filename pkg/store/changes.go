@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -113,6 +114,9 @@ type changeDetector struct {
 	noRoom bool
 	// hasAnomaly means that the data is in quarantine, so nothing counts as fixed.
 	hasAnomaly bool
+	// announced are the announced sources. silent are those by repository that have not reported on one of its images. Both are sorted.
+	announced []string
+	silent    map[string][]string
 	// cache caches for which repositories there is nothing to announce; nil for no cache. cacheKey is the common prefix of its keys.
 	cache    *unchangedCache
 	cacheKey string
@@ -137,12 +141,33 @@ func (s *Store) newChangeDetector(ctx context.Context, purpose, scanner, receive
 	return t, nil
 }
 
-// policy returns the policy by which the findings of a repository are announced.
+// facts returns what is known about a finding that no image of a repository has, if no announced source knew it.
+func (t *changeDetector) facts(repository string) evidence.Facts {
+	return evidence.Facts{
+		Complete: t.absentIsFixedIn[repository], SameEngine: t.absentIsFixedIn[repository], DataTrusted: !t.hasAnomaly, SourcesReported: true,
+	}
+}
+
+// policy returns the policy by which the findings of a repository are announced that no announced source knew.
 func (t *changeDetector) policy(repository string) diff.Policy {
 	return diff.Policy{
 		Changes: t.filter.Changes, Threshold: t.filter.threshold(), NoRoom: t.noRoom,
-		AbsentIsFixed: t.absentIsFixedIn[repository] && !t.hasAnomaly,
+		AbsentIsFixed: evidence.Of(t.facts(repository)) == evidence.ProvenAbsent,
 	}
+}
+
+// policyOf returns the policy for a record whose finding no image of the repository has.
+func (l *repositoryEvaluation) policyOf(r record) diff.Policy {
+	policy, facts := l.policy, l.facts(l.name)
+	silent := l.silent[l.name]
+	facts.SourcesReported = len(silent) == 0
+	if r.sources.isRecorded {
+		facts.SourcesReported = !slices.ContainsFunc(r.sources.names, func(source string) bool {
+			return slices.Contains(silent, source) || !slices.Contains(l.announced, source)
+		})
+	}
+	policy.AbsentIsFixed = evidence.Of(facts) == evidence.ProvenAbsent
+	return policy
 }
 
 // hasAnomaly reports whether the data of an engine has an anomaly. If engine is empty, it checks every engine that the Scanner has
@@ -172,7 +197,19 @@ func (t *changeDetector) each(ctx context.Context, q query, see func(context.Con
 	if err != nil {
 		return err
 	}
+	if err := t.readSources(ctx, q); err != nil {
+		return err
+	}
 	return t.eachOf(ctx, q, repositories, see)
+}
+
+// readSources reads the announced sources, and on which images they have not reported.
+func (t *changeDetector) readSources(ctx context.Context, q query) (err error) {
+	if t.announced, err = announcedSources(ctx, q, t.scanner); err != nil || len(t.announced) == 0 {
+		return err
+	}
+	t.silent, err = silentSources(ctx, q, t.scanner, t.filter.Engine, t.filter.Route, t.usageReach())
+	return err
 }
 
 // eachOf does the same for some repositories.
@@ -210,6 +247,9 @@ func (t *changeDetector) eachOf(
 func (t *changeDetector) keyOf(r runningRepository) string {
 	policy := t.policy(r.name)
 	key := fmt.Sprintf("%s %q %#v %s", t.cacheKey, r.name, policy, r.stateWithExceptions(t.filter.Exceptions))
+	if policy.AbsentIsFixed {
+		key += fmt.Sprintf(" of %q without %q", t.announced, t.silent[r.name])
+	}
 	if t.readsNamespaces && policy.AbsentIsFixed {
 		// A namespace that is back can run the same images as the others.
 		key += " in " + jsonArray(slices.Sorted(maps.Keys(r.namespaces())))
@@ -342,7 +382,7 @@ func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) erro
 		if len(o.now) > 0 {
 			return nil
 		}
-		if d := diff.Finding(nil, &o.Announced, l.policy); d.Announce != "" {
+		if d := diff.Finding(nil, &o.Announced, l.policyOf(o.record)); d.Announce != "" {
 			list.add(reportedChange{FindingChange: FindingChange{
 				Change: d.Announce, Repository: l.name, SeverityBefore: d.SeverityBefore, Workloads: everyone,
 				Finding: finding.Finding{ID: o.id, Aliases: o.aliases, Severity: d.SeverityBefore, Package: finding.Package{Name: o.pkg}},

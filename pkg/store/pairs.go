@@ -46,7 +46,23 @@ const (
 type record struct {
 	id, pkg string
 	aliases list[string]
+	sources recordedSources
 	diff.Announced
+}
+
+// recordedSources are the announced sources that know the finding of a record. Until that is recorded, each of them may know it.
+type recordedSources struct {
+	names      list[string]
+	isRecorded bool
+}
+
+// Scan implements sql.Scanner.
+func (s *recordedSources) Scan(column any) error {
+	*s = recordedSources{isRecorded: column != nil}
+	if column == nil {
+		return nil
+	}
+	return s.names.Scan(column)
 }
 
 // announcedColumns selects diff.Announced from a, with the zero value for no record. In the table, facts are -1 where they were not recorded.

@@ -28,6 +28,7 @@ func TestPlansWithoutStatistics(t *testing.T) {
 	f.requireLookUps(t, listKeys, changes, "vulnerability_id = v.id", "canonical_id = v.canonical_id")
 	f.requireLookUps(t, listCandidates, changes, "report_id = ", "canonical_id = v.canonical_id")
 	f.requireLookUps(t, selectAbsent+afterRecord, changes, "vulnerability_id = v.id")
+	f.requireLookUps(t, selectKnownTo, changes, "vulnerability_id = v.id")
 	f.requireLookUps(t, selectUnused, []any{grype, "", "", 5}, "platform_digest = e.platform_digest", "(manifest_id = m.id")
 }
 

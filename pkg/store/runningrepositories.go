@@ -343,6 +343,36 @@ func loadRunning(ctx context.Context, q query, scanner, engine string, route *Ro
 	return slices.SortedFunc(maps.Values(found.byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
 }
 
+const (
+	// selectSilent selects the announced sources that have no report about an image of a repository. The last column is foundWorkload.within.
+	selectSilentOf = `SELECT DISTINCT w.repository, w.namespace, w.receivers, s.source, `
+	ofSilent       = `
+		FROM announced_sources s
+		ORDERED JOIN scanner_images si ON si.scanner = s.scanner
+		ORDERED JOIN `
+	hasNoReport = ` AND s.scanner = @scanner AND unjoined(NOT EXISTS (
+			SELECT 1 FROM external_reports e WHERE e.namespace = si.namespace AND e.digest = si.digest AND e.source = s.source AND e.platform IN ('', si.platform)))`
+	selectSilent = selectSilentOf + runningReach + ofSilent + `workloads` + ofScanner + hasNoReport + `
+		UNION ALL ` + selectSilentOf + keptReach + ofSilent + `left_workloads` + ofScanner + isNotSuperseded + hasNoReport
+)
+
+// silentSources returns the announced sources of each repository that have no report about one of its images, sorted. The images are those that
+// loadRunning finds, with or without a report.
+func silentSources(ctx context.Context, q query, scanner, engine string, route *Route, within reach) (map[string][]string, error) {
+	silent := make(map[string][]string)
+	args := []any{sql.Named("scanner", scanner), sql.Named("engine", engine), sql.Named("in_use", within == reachInUse)}
+	err := eachRow(ctx, q, selectSilent, args, func(rows *sql.Rows) error {
+		var w foundWorkload
+		var source string
+		err := rows.Scan(&w.Repository, &w.Namespace, &w.Receivers, &source, &w.within)
+		if w.within <= within && route.passes(w.Workload) {
+			silent[w.Repository] = insertSorted(silent[w.Repository], source)
+		}
+		return err
+	})
+	return silent, err
+}
+
 // repositoryCollector groups workloads by repository.
 type repositoryCollector struct {
 	byName map[string]runningRepository

@@ -30,6 +30,8 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 	if plan := f.queryPlan(t, selectRunningAndKept, ofScanner...); strings.Contains(plan, "CORRELATED") {
 		t.Errorf("the statement evaluates a subquery for each row:\n%s", plan)
 	}
+	f.requireIndexes(t, selectSilent, ofScanner, "SEARCH e USING COVERING INDEX sqlite_autoindex_external_reports_1 (namespace=? AND digest=?")
+	f.requireIndexes(t, selectKnownTo, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("channels", "r/"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")

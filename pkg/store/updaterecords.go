@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -22,7 +23,7 @@ const (
 	// of their vulnerabilities, and suppressed findings are marked, but nothing is recorded as announced or fixed without a message.
 	UpdateKnown UpdateExtent = "Known"
 	// UpdateSuppressed is used while a message is being delivered, since its announcements will be recorded by the IDs that it has.
-	// Only suppressed findings are marked: if their exception ends before the delivery does, they are announced again.
+	// Only suppressed findings are marked, and who knows a finding: if their exception ends before the delivery does, they are announced again.
 	UpdateSuppressed UpdateExtent = "Exceptions"
 )
 
@@ -129,13 +130,13 @@ type step func(l *repositoryEvaluation, ctx context.Context, now time.Time, into
 func (e UpdateExtent) steps() []step {
 	switch e {
 	case UpdateKnown:
-		return []step{(*repositoryEvaluation).updateReleased, (*repositoryEvaluation).updateGone, (*repositoryEvaluation).updateSuppressed}
+		return []step{(*repositoryEvaluation).updateReleased, (*repositoryEvaluation).updateGone, (*repositoryEvaluation).updateSuppressed, (*repositoryEvaluation).updateSources}
 	case UpdateSuppressed:
-		return []step{(*repositoryEvaluation).updateSuppressed}
+		return []step{(*repositoryEvaluation).updateSuppressed, (*repositoryEvaluation).updateSources}
 	}
 	return []step{
 		(*repositoryEvaluation).updateReleased, (*repositoryEvaluation).updateChanges, (*repositoryEvaluation).updateGone,
-		(*repositoryEvaluation).updateSuppressed, (*repositoryEvaluation).fillMissingFacts,
+		(*repositoryEvaluation).updateSuppressed, (*repositoryEvaluation).fillMissingFacts, (*repositoryEvaluation).updateSources,
 	}
 }
 
@@ -184,14 +185,15 @@ const (
 	setFixable     = `UPDATE announcements SET fixable = 1` + thisRecord
 	setSeverity    = `UPDATE announcements SET severity = @severity, known_exploited = @exploited` + thisRecord
 	setFacts       = `UPDATE announcements SET severity = @severity, known_exploited = @exploited, fixable = @fixable, aliases = @aliases` + thisRecord
+	setSources     = `UPDATE announcements SET sources = @sources` + thisRecord
 	anyRecord      = `SELECT EXISTS (SELECT 1 FROM announcements WHERE receiver_id = @receiver AND repository = @repository)`
 	deleteRecord   = `DELETE FROM announcements` + thisRecord
 	// copyRecord copies an announcement to another ID of its vulnerability.
 	copyRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
-			severity, fixable, known_exploited, aliases, fixed_at, excepted)
+			severity, fixable, known_exploited, aliases, fixed_at, excepted, sources)
 		SELECT receiver_id, repository, @to, package, digest_id, announced_at,
-			severity, fixable, known_exploited, @aliases, fixed_at, excepted
+			severity, fixable, known_exploited, @aliases, fixed_at, excepted, sources
 		FROM (SELECT * FROM announcements` + thisRecord + `) AS copied WHERE true ON CONFLICT DO NOTHING`
 	// saveRecord records an announcement. An existing record keeps the message and time of its first announcement. If that had no message, or
 	// an exception has suppressed the finding since, the finding is announced by this message.
@@ -207,7 +209,7 @@ const (
 	replaceRecord = onKnownRecord + replaceValues
 	onKnownRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, key_part(package)) DO UPDATE SET `
 	replaceValues = `severity = excluded.severity, fixable = excluded.fixable,
-			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0, released_at = NULL, released_from = ''`
+			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0, released_at = NULL, released_from = '', sources = NULL`
 )
 
 // edits returns the edits of all repositories, or as many as the list holds.
@@ -298,7 +300,7 @@ func aliasesArg(f finding.Finding) any { return sql.Named("aliases", list[string
 func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, into *editList) error {
 	return l.eachAbsent(ctx, func(o absentRecord) error {
 		if len(o.now) == 0 {
-			if len(diff.Finding(nil, &o.Announced, l.policy).Record) == 0 {
+			if len(diff.Finding(nil, &o.Announced, l.policyOf(o.record)).Record) == 0 {
 				return nil
 			}
 			return into.add(l.edit(markFixed, o.id, o.pkg, sql.Named("at", millis{now})))
@@ -324,7 +326,7 @@ const selectReturned = `
 
 // selectStillReleased selects the records of released findings whose namespace is among some. It comes after selectReturned.
 const selectStillReleased = `
-	SELECT a.canonical_id, a.package FROM announcements a INDEXED BY announcements_released
+	SELECT a.canonical_id, a.package, a.sources FROM announcements a INDEXED BY announcements_released
 	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL
 		AND a.released_from IN (SELECT value FROM texts(@namespaces) t)`
 
@@ -345,11 +347,11 @@ func (l *repositoryEvaluation) updateReleased(ctx context.Context, now time.Time
 	}
 	args := l.with(sql.Named("namespaces", jsonArray(slices.Sorted(maps.Keys(l.namespaces())))))
 	return eachRow(ctx, l.q, selectStillReleased, args, func(rows *sql.Rows) error {
-		var id, pkg string
-		if err := rows.Scan(&id, &pkg); err != nil || returned[[2]string{id, pkg}] {
+		var r record
+		if err := rows.Scan(&r.id, &r.pkg, &r.sources); err != nil || returned[[2]string{r.id, r.pkg}] || !l.policyOf(r).AbsentIsFixed {
 			return err
 		}
-		return into.add(l.edit(markFixed, id, pkg, sql.Named("at", millis{now})))
+		return into.add(l.edit(markFixed, r.id, r.pkg, sql.Named("at", millis{now})))
 	})
 }
 
@@ -397,4 +399,51 @@ func (l *repositoryEvaluation) fillMissingFacts(ctx context.Context, _ time.Time
 		}
 		return nil
 	})
+}
+
+// selectKnownTo selects the engines of the reports that have the findings of the records.
+const selectKnownTo = `
+	SELECT a.canonical_id, a.package, a.sources, r.engine FROM announcements a
+	NESTED JOIN vulnerabilities v ON v.canonical_id = a.canonical_id
+	NESTED JOIN findings f INDEXED BY findings_by_vulnerability
+		ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@all_reports) i)
+	NESTED JOIN reports r ON r.id = f.report_id
+	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.fixed_at IS NULL AND f.package = a.package AND f.fixed_at IS NULL
+	ORDER BY a.canonical_id, a.package`
+
+// updateSources records which announced sources know the findings that are present. Without such sources, it reads nothing.
+func (l *repositoryEvaluation) updateSources(ctx context.Context, _ time.Time, into *editList) error {
+	if len(l.announced) == 0 {
+		return nil
+	}
+	var last record
+	var have []string
+	flush := func() error {
+		known := evidence.KnownBy(last.sources.names, have, l.silent[l.name])
+		if last.id == "" || last.sources.isRecorded && slices.Equal(last.sources.names, known) {
+			return nil
+		}
+		return into.add(l.edit(setSources, last.id, last.pkg, sql.Named("sources", list[string](known))))
+	}
+	err := eachRow(ctx, l.q, selectKnownTo, l.args, func(rows *sql.Rows) error {
+		var r record
+		var engine string
+		if err := rows.Scan(&r.id, &r.pkg, &r.sources, &engine); err != nil {
+			return err
+		}
+		if r.id != last.id || r.pkg != last.pkg {
+			if err := flush(); err != nil {
+				return err
+			}
+			last, have = r, nil
+		}
+		if source, isExternal := SourceOf(engine); isExternal {
+			have = insertSorted(have, source)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
 }

@@ -4,6 +4,8 @@
 // facts, and knows neither how they are stored nor what ends.
 package evidence
 
+import "slices"
+
 // Facts are what is known about one vulnerability in one package of the images of one subject: a repository or a workload, as a scanner covers it.
 // The zero value proves nothing.
 type Facts struct {
@@ -19,6 +21,18 @@ type Facts struct {
 	SameEngine bool
 	// SourcesReported means that each announced source that knew the finding has reported on each image of the subject.
 	SourcesReported bool
+}
+
+// KnownBy returns the announced sources that know a finding: those that have it, and those of before that have not reported on each image of the subject
+// since. All lists are sorted.
+func KnownBy(before, have, silent []string) []string {
+	known := slices.Clone(have)
+	for _, source := range before {
+		if _, isSilent := slices.BinarySearch(silent, source); isSilent {
+			known = append(known, source)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(known)))
 }
 
 // Verdict is what the facts prove.

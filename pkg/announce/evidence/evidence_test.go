@@ -1,6 +1,9 @@
 package evidence
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestOf is the specification: presence needs one report, absence needs all evidence.
 func TestOf(t *testing.T) {
@@ -26,6 +29,26 @@ func TestOf(t *testing.T) {
 			test.change(&facts)
 			if got := Of(facts); got != test.want {
 				t.Errorf("%+v: %s, want %s", facts, got, test.want)
+			}
+		})
+	}
+}
+
+// TestKnownBy: a source that knew a finding forgets it by a report on each image, and not by none.
+func TestKnownBy(t *testing.T) {
+	ci, other, both := []string{"ci"}, []string{"other"}, []string{"ci", "other"}
+	for name, test := range map[string]struct{ before, have, silent, want []string }{
+		"nobody":                               {nil, nil, both, nil},
+		"the first":                            {nil, ci, other, ci},
+		"another one":                          {ci, other, nil, other},
+		"another one, and no report since":     {ci, other, ci, both},
+		"the same, without one on other image": {ci, ci, ci, ci},
+		"the engine alone, with a report":      {ci, nil, other, nil},
+		"the engine alone, without a report":   {both, nil, ci, ci},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := KnownBy(test.before, test.have, test.silent); !slices.Equal(got, test.want) {
+				t.Errorf("known by %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -120,6 +120,8 @@ var contract = []contractTest{
 	{name: "WithdrawnReportsTakeNothing", run: suite.testWithdrawnReportsTakeNothing},
 	{name: "AnnouncedSources", run: suite.testAnnouncedSources},
 	{name: "AnnouncedReportsCount", run: suite.testAnnouncedReportsCount},
+	{name: "AbsenceOfWhatASourceKnew", run: suite.testAbsenceOfWhatASourceKnew},
+	{name: "WorkloadEvidence", run: suite.testWorkloadEvidence},
 
 	{name: "QueueIsFairToNamespaces", run: suite.testQueueIsFairToNamespaces},
 	{name: "SlowImagesDelayOnlyTheirNamespace", run: suite.testSlowImagesDelayOnlyTheirNamespace},

@@ -1,0 +1,4 @@
+-- +goose Up
+
+-- See migration 36 of SQLite.
+ALTER TABLE announcements ADD COLUMN sources text;

@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// sourceReports saves a report of a source about an image.
+func (f fixture) sourceReports(t testing.TB, source, name string, findings ...finding.Finding) {
+	t.Helper()
+	k := store.ExternalKey{Namespace: "shop", Digest: key(name).Digest, Source: source}
+	f.clock.pass(time.Minute)
+	f.saveExternal(t, externalReport(k, f.clock.Now(), fmt.Sprint(source, " ", name, f.clock.Now()), findings...))
+}
+
+// replace rolls out a scanned image of the repository web in the place of another.
+func (f fixture) replace(t testing.TB, name, next string, findings ...finding.Finding) {
+	t.Helper()
+	f.saveCatalogs(t, next)
+	f.use(t, "scanner", next, workload("runs web", "web"))
+	f.use(t, "scanner", name)
+	f.report(t, next, findings...)
+}
+
+// testAbsenceOfWhatASourceKnew: a finding that an announced source knew is fixed when the source has reported on each image of the repository. Findings
+// that only the engine knew do not wait for a source.
+func (on suite) testAbsenceOfWhatASourceKnew(t *testing.T) {
+	own, both, theirs := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl"), vulnerable("CVE-2026-0003", "curl")
+	const fixedOwn, fixedBoth, fixedTheirs = "Fixed CVE-2026-0001", "Fixed CVE-2026-0002", "Fixed CVE-2026-0003"
+	filter := store.ChangeFilter{Changes: []diff.Change{diff.ChangeNew, diff.ChangeRegressed, diff.ChangeFixed}, AbsentIsFixedIn: []string{"web"}}
+	update := func(extent store.UpdateExtent) func(*testing.T, fixture) {
+		return func(t *testing.T, f fixture) {
+			must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, extent))
+		}
+	}
+	rollout := func(t *testing.T, f fixture) { f.replace(t, "web", "next") }
+	for name, test := range map[string]struct {
+		update func(*testing.T, fixture) // after the announcement
+		change func(*testing.T, fixture)
+		route  *store.Route
+		want   []string
+	}{
+		"no report about the new image":      {update(store.UpdateAll), rollout, nil, []string{fixedOwn}},
+		"while a summary waits":              {update(store.UpdateKnown), rollout, nil, []string{fixedOwn}},
+		"while a message is on its way":      {update(store.UpdateSuppressed), rollout, nil, []string{fixedOwn}},
+		"replaced before who knows is noted": {func(*testing.T, fixture) {}, rollout, nil, []string{}},
+		"a report about the new image": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			rollout(t, f)
+			f.sourceReports(t, "ci", "next")
+		}, nil, []string{fixedOwn, fixedBoth, fixedTheirs}},
+		"a report about another platform of the new image": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			rollout(t, f)
+			f.saveExternal(t, externalReport(store.ExternalKey{Namespace: "shop", Digest: key("next").Digest, Platform: "linux/arm64", Source: "ci"}, f.clock.Now(), "arm"))
+		}, nil, []string{fixedOwn}},
+		"a late report that has one": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			rollout(t, f)
+			equal(t, "before it", f.newInSlack(t, filter), []string{fixedOwn})
+			f.sourceReports(t, "ci", "next", theirs)
+		}, nil, []string{fixedOwn, fixedBoth}},
+		"the engine has one in the new image for some time": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			f.replace(t, "web", "next", own, both)
+			equal(t, "meanwhile", f.newInSlack(t, filter), []string{})
+			for _, data := range []string{"v2", "v3"} {
+				r := report("next")
+				r.DataVersion = data
+				got[store.Difference](t)(f.SaveReport(t.Context(), r, ""))
+			}
+		}, nil, []string{fixedOwn}},
+		"the source is not announced any more": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			rollout(t, f)
+			must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"other"}))
+		}, nil, []string{fixedOwn}},
+		"a source that knows one joins": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			f.sourceReports(t, "other", "web", own)
+			equal(t, "meanwhile", f.newInSlack(t, filter), []string{})
+			rollout(t, f)
+			f.sourceReports(t, "ci", "next")
+		}, nil, []string{fixedBoth, fixedTheirs}},
+		"no report about another image": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			f.running(t, "beside", "web")
+			rollout(t, f)
+			f.sourceReports(t, "ci", "next")
+		}, nil, []string{fixedOwn}},
+		"no report about an image that concerns others": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			f.runningIn(t, "scanner", "bank", "beside", "web", grype)
+			rollout(t, f)
+			f.sourceReports(t, "ci", "next")
+		}, &store.Route{All: true, Namespaces: map[string]bool{"shop": true}}, []string{fixedOwn, fixedBoth, fixedTheirs}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, filter := on.newStore(t), filter
+			filter.Route = test.route
+			must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci", "other"}))
+			f.running(t, "web", "web", own, both)
+			f.sourceReports(t, "ci", "web", both, theirs)
+			equal(t, "new", len(f.newInSlack(t, filter)), 3)
+			f.announcePending(t, filter)
+			test.update(t, f)
+			test.change(t, f)
+			for range 2 {
+				equal(t, "pending", f.newInSlack(t, filter), test.want)
+			}
+			filter.Changes = []diff.Change{diff.ChangeRegressed}
+			must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, store.UpdateAll))
+			equal(t, "recorded as fixed without a message", f.count(t, "announcements WHERE fixed_at IS NOT NULL"), len(test.want))
+		})
+	}
+}
+
+// testWorkloadEvidence checks what is known about findings in the images of a workload, for alerts.
+func (on suite) testWorkloadEvidence(t *testing.T) {
+	own, theirs, unsure := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0003", "curl"), vulnerable("CVE-2026-0004", "curl")
+	f := on.newStore(t)
+	must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci", "other"}))
+	f.running(t, "web", "web", own, unsure)
+	lacks := report("web", own)
+	lacks.DataVersion = "v2"
+	got[store.Difference](t)(f.SaveReport(t.Context(), lacks, ""))
+	f.sourceReports(t, "ci", "web", theirs, own)
+	f.use(t, "scanner", "not scanned", workload("runs not scanned", "web"))
+	f.use(t, "scanner", "left", workload("runs left", "web"))
+	f.use(t, "scanner", "left")
+
+	subject := func(workload string, of finding.Finding) store.WorkloadSubject {
+		return store.WorkloadSubject{Namespace: "shop", Kind: "Deployment", Name: "runs " + workload, Repository: "web", ID: of.ID, Package: of.Package.Name}
+	}
+	subjects := []store.WorkloadSubject{
+		subject("web", own), subject("web", theirs), subject("web", unsure), subject("web", vulnerable("CVE-2026-0001", "curl")), subject("not scanned", own),
+		subject("left", own), subject("unknown", own),
+	}
+	type known struct {
+		runs bool
+		evidence.Facts
+		sources, silent []string
+	}
+	read := func(engine string, route *store.Route) (all []known) {
+		for _, of := range got[[]store.WorkloadFacts](t)(f.WorkloadEvidence(t.Context(), "scanner", engine, route, subjects)) {
+			all = append(all, known{of.Runs, of.Facts, of.Sources, of.Silent})
+		}
+		return all
+	}
+	compare := func(what string, got, want []known) {
+		t.Helper()
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(known{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	ci, other, both := []string{"ci"}, []string{"other"}, []string{"ci", "other"}
+	trusted := evidence.Facts{DataTrusted: true}
+	compare("the facts", read(grype, nil), []known{
+		{true, evidence.Facts{Present: true, Complete: true, DataTrusted: true}, ci, other},
+		{true, evidence.Facts{Present: true, Complete: true, DataTrusted: true}, ci, other},
+		{true, evidence.Facts{Unconfirmed: true, Complete: true, DataTrusted: true}, nil, other},
+		{true, evidence.Facts{Complete: true, DataTrusted: true}, nil, other},
+		{true, trusted, nil, both},
+		{Facts: trusted},
+		{Facts: trusted},
+	})
+	compare("of another engine, the facts of the first", read(clair, nil)[:1], []known{{true, evidence.Facts{Present: true, DataTrusted: true}, ci, other}})
+	compare("of what concerns others, the facts of the first", read(grype, &store.Route{All: true, Namespaces: map[string]bool{"bank": true}})[:1], []known{{Facts: trusted}})
+
+	absence := got[store.WorkloadFacts](t)(f.WorkloadAbsence(t.Context(), "scanner", "shop", "Deployment", "runs web"))
+	compare("the absence of others from a workload", []known{{absence.Runs, absence.Facts, absence.Sources, absence.Silent}},
+		[]known{{Facts: evidence.Facts{Unconfirmed: true, DataTrusted: true}, sources: ci, silent: other}})
+}
