@@ -102,11 +102,14 @@ func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef)
 			Message: fmt.Sprintf("cannot read Secret %s in namespace %s: %s", ref.SecretName, ref.Namespace, apierrors.ReasonForError(err)),
 		}
 	}
-	if _, found := secret.Data[ref.SecretKey]; !found {
+	if _, found := secret.Data[ref.SecretKey]; !found && !hasOnlyCertificates(ref, secret.Data) {
 		return receiver.Address{}, permanent(announce.ReasonSecretNotFound,
 			fmt.Sprintf("Secret %s in namespace %s has no key %s", ref.SecretName, ref.Namespace, ref.SecretKey))
 	}
 	address, invalid := a.parse(ref, secret.Data)
+	if invalid == nil {
+		address.Certificates, invalid = parseCertificates(secret.Data)
+	}
 	if invalid != nil {
 		return receiver.Address{}, permanent(invalid.reason,
 			fmt.Sprintf("key %s of Secret %s in namespace %s %s", invalid.key, ref.SecretName, ref.Namespace, invalid.problem))
@@ -130,7 +133,7 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 	}
 	var problem string
 	if ref.Mail != nil {
-		return a.parseMail(ref, value)
+		return a.parseMail(ref, data)
 	}
 	if address.Target, problem = a.target(value(ref.SecretKey)); problem != "" {
 		return address, &invalidKey{ref.SecretKey, announce.ReasonInvalidURL, problem}
@@ -153,9 +156,28 @@ func (a *SecretAddresses) parse(ref announce.ReceiverRef, data map[string][]byte
 	return address, nil
 }
 
+// parseCertificates validates the certificates in a Secret of any type of receiver.
+func parseCertificates(data map[string][]byte) (receiver.Certificates, *invalidKey) {
+	certificates, key, problem := receiver.ParseCertificates(data)
+	if problem != "" {
+		return certificates, &invalidKey{key, announce.ReasonInvalidToken, problem}
+	}
+	return certificates, nil
+}
+
+// hasOnlyCertificates reports whether a Secret is that of a mail server that requires no password, and has certificates.
+func hasOnlyCertificates(ref announce.ReceiverRef, data map[string][]byte) bool {
+	return ref.Mail != nil && len(data[usernameKey]) == 0 && len(data[ref.SecretKey]) == 0 &&
+		len(data[receiver.AuthoritiesKey])+len(data[receiver.ClientCertificateKey]) > 0
+}
+
 // parseMail validates the credentials of a mail server. The caller has checked the server.
-func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, value func(key string) string) (address receiver.Address, invalid *invalidKey) {
+func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, data map[string][]byte) (address receiver.Address, invalid *invalidKey) {
 	address.Target, _ = a.mailTarget(*ref.Mail)
+	if hasOnlyCertificates(ref, data) {
+		return address, nil
+	}
+	value := func(key string) string { return strings.TrimSpace(string(data[key])) }
 	address.Username, address.Token = value(usernameKey), value(ref.SecretKey)
 	for key, text := range map[string]string{usernameKey: address.Username, ref.SecretKey: address.Token} {
 		if text == "" || len(text) > maxTokenBytes || strings.ContainsFunc(text, unicode.IsControl) {

@@ -280,15 +280,20 @@ type server struct {
 // newServer returns a server for a type of receiver, which has TLS unless it is plain.
 func newServer(t testing.TB, kind string, plain bool) *server {
 	t.Helper()
-	if receiverTypes[kind].isMail {
+	switch {
+	case receiverTypes[kind].isMail:
 		return newMailServer(t, plain)
+	case plain:
+		return startServer(t, kind, (*httptest.Server).Start)
 	}
-	start, accepts := httptest.NewTLSServer, receiverTypes[kind].accepts
-	if plain {
-		start = httptest.NewServer
-	}
-	s := &server{}
-	backend := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return startServer(t, kind, (*httptest.Server).StartTLS)
+}
+
+// startServer returns a server for a type of receiver with HTTP.
+func startServer(t testing.TB, kind string, start func(*httptest.Server)) *server {
+	t.Helper()
+	s, accepts := &server{}, receiverTypes[kind].accepts
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
 		s.requests = append(s.requests, request{path: r.URL.RequestURI(), header: r.Header, body: body})
@@ -300,6 +305,7 @@ func newServer(t testing.TB, kind string, plain bool) *server {
 		}
 		_, _ = io.WriteString(w, accepts)
 	}))
+	start(backend)
 	s.URL, s.certificate, s.stop = backend.URL, backend.Certificate(), backend.Close
 	t.Cleanup(s.stop)
 	return s

@@ -60,7 +60,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 		header.Set(name, value)
 	}
 	header.Set("Content-Type", "application/json")
-	answer, none := p.client.Post(ctx, to.Target, header, body)
+	answer, none := p.client.Post(ctx, to, header, body)
 	if none != nil {
 		return *none
 	}

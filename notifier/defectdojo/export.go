@@ -41,7 +41,8 @@ func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Req
 	header := http.Header{
 		"Authorization": {"Token " + to.Token}, "Content-Type": {contentType}, "Accept": {"application/json"}, "User-Agent": {"scanner-operator"},
 	}
-	answer, none := e.client.Post(ctx, to.Target.Join(reimportPath), header, body)
+	to.Target = to.Target.Join(reimportPath)
+	answer, none := e.client.Post(ctx, to, header, body)
 	if none != nil {
 		return *none
 	}

@@ -53,7 +53,8 @@ func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Req
 		"X-Api-Key": {to.Token}, "Content-Type": {contentType}, "Accept": {"application/json"}, "User-Agent": {"scanner-operator"},
 	}
 	body := io.MultiReader(bytes.NewReader(before), sbom, bytes.NewReader(after))
-	answer, none := e.client.PostStream(ctx, to.Target.Join(uploadPath), header, body, len(before)+size+len(after))
+	to.Target = to.Target.Join(uploadPath)
+	answer, none := e.client.PostStream(ctx, to, header, body, len(before)+size+len(after))
 	if none != nil {
 		return *none
 	}

@@ -157,7 +157,9 @@ func (s *session) greet(conn net.Conn) *announce.Outcome {
 }
 
 func (s *session) tls() *tls.Config {
-	return &tls.Config{RootCAs: s.poster.network.Authorities(), ServerName: s.ref.Host(), MinVersion: tls.VersionTLS12}
+	config := s.poster.network.TLS(s.to.Certificates)
+	config.ServerName = s.ref.Host()
+	return config
 }
 
 func (s *session) startTLS() *announce.Outcome {

@@ -14,6 +14,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -50,8 +51,8 @@ type Network struct {
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// Authorities returns the CA certificates to trust now; nil for the system's.
-func (n Network) Authorities() *x509.CertPool {
+// authorities returns the CA certificates to trust now; nil for the system's.
+func (n Network) authorities() *x509.CertPool {
 	if n.Roots == nil {
 		return nil
 	}
@@ -68,13 +69,13 @@ type Client struct {
 	name    string
 	network Network
 	// roundTripper returns what sends one request: transport, but in tests.
-	roundTripper func(request *http.Request, to egress.Target) http.RoundTripper
+	roundTripper func(request *http.Request, to Address) http.RoundTripper
 }
 
 // NewClient returns a Client whose outcomes call the receiver by a name, such as "Slack" or "the webhook".
 func NewClient(name string, network Network) *Client {
 	c := &Client{name: name, network: network}
-	c.roundTripper = func(request *http.Request, to egress.Target) http.RoundTripper { return c.transport(request, to) }
+	c.roundTripper = func(request *http.Request, to Address) http.RoundTripper { return c.transport(request, to) }
 	return c
 }
 
@@ -89,14 +90,14 @@ type Answer struct {
 	Sent int
 }
 
-// Post sends a body with POST, once, within the context's deadline. It returns the answer, or an outcome if there is none. The outcome does not
-// contain the target's URL or a header.
-func (c *Client) Post(ctx context.Context, to egress.Target, header http.Header, body []byte) (Answer, *announce.Outcome) {
+// Post sends a body to the address's target with POST, once, within the context's deadline. Of the address's credentials it uses the certificates
+// only. It returns the answer, or an outcome if there is none. The outcome does not contain the target's URL or a header.
+func (c *Client) Post(ctx context.Context, to Address, header http.Header, body []byte) (Answer, *announce.Outcome) {
 	return c.PostStream(ctx, to, header, bytes.NewReader(body), len(body))
 }
 
 // PostStream is Post for a body of size bytes that is not in memory as a whole.
-func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.Header, body io.Reader, size int) (Answer, *announce.Outcome) {
+func (c *Client) PostStream(ctx context.Context, to Address, header http.Header, body io.Reader, size int) (Answer, *announce.Outcome) {
 	var sent, isLate atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteHeaders: func() { sent.Store(true) },
@@ -104,7 +105,7 @@ func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.H
 		// is being closed.
 		GotFirstResponseByte: func() { isLate.Store(ctx.Err() != nil) },
 	})
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL(), body)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.Target.URL(), body)
 	if err != nil {
 		// err quotes the address.
 		return Answer{}, &announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "the address of " + c.name + " is not a URL"}
@@ -128,10 +129,10 @@ func (c *Client) PostStream(ctx context.Context, to egress.Target, header http.H
 }
 
 // transport returns a transport for one request. With a new connection for each request it is certain whether the request was sent.
-func (c *Client) transport(request *http.Request, to egress.Target) *http.Transport {
-	dialer := &net.Dialer{Timeout: Timeout, Control: to.Control}
+func (c *Client) transport(request *http.Request, to Address) *http.Transport {
+	dialer := &net.Dialer{Timeout: Timeout, Control: to.Target.Control}
 	transport := &http.Transport{
-		TLSClientConfig:        &tls.Config{RootCAs: c.network.Authorities(), MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        c.network.TLS(to.Certificates),
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: maxAnswerHeaderBytes,
 	}
@@ -140,6 +141,8 @@ func (c *Client) transport(request *http.Request, to egress.Target) *http.Transp
 		transport.Proxy = func(*http.Request) (*url.URL, error) { return proxy, err }
 		if proxy != nil {
 			dialer.Control = nil
+			// The receiver's certificates say nothing about a proxy with TLS, which belongs to the administrator.
+			transport.DialTLSContext = (&tls.Dialer{NetDialer: dialer, Config: c.network.TLS(Certificates{})}).DialContext
 		}
 	}
 	transport.DialContext = dialer.DialContext
@@ -245,16 +248,39 @@ func (c *Client) Failure(err error, sent bool) *announce.Outcome {
 			Result: announce.Permanent, Reason: announce.ReasonInvalidURL,
 			Message: fmt.Sprintf("the host of %s has an address that may not be connected to: %s. %s", c.name, reason(err), AskForNetwork),
 		}
+	case isAlert(err, certificateAlerts...):
+		return &announce.Outcome{
+			Result: announce.Permanent, Reason: announce.ReasonReceiverRefused,
+			Message: fmt.Sprintf("%s requires a client certificate that it accepts (%s): check %s", c.name, reason(err), clientKeys),
+		}
 	case sent:
 		return &announce.Outcome{
 			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
 			Message: fmt.Sprintf("the message was sent to %[1]s, but %[1]s's answer was lost: %[2]s", c.name, reason(err)),
 		}
 	}
-	return &announce.Outcome{
-		Result: announce.Temporary, Reason: announce.ReasonNetwork,
-		Message: fmt.Sprintf("no connection to %s: %s", c.name, reason(err)),
+	message := fmt.Sprintf("no connection to %s: %s", c.name, reason(err))
+	if _, isUnknown := errors.AsType[x509.UnknownAuthorityError](err); isUnknown {
+		message += "; if its certificate is from a CA of your own, put that CA's certificate into the key " + AuthoritiesKey + " of the Secret"
+	} else if isAlert(err, handshakeFailure) {
+		message += "; if it requires a client certificate, check " + clientKeys
 	}
+	return &announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNetwork, Message: message}
+}
+
+const clientKeys = "the keys " + ClientCertificateKey + " and " + ClientKeyKey + " of the Secret"
+
+// certificateAlerts are those with which a server refuses a client for its certificate, or because it has none
+// (https://www.rfc-editor.org/rfc/rfc8446#section-6.2). With TLS 1.3, the client gets them after it has sent the request, which the server does not read.
+var certificateAlerts = []tls.AlertError{42, 43, 44, 45, 46, 48, 49, 116}
+
+// handshakeFailure has many causes. With TLS 1.2, one of them is that the client has no certificate.
+const handshakeFailure tls.AlertError = 40
+
+// isAlert reports whether a server has ended the connection with one of some alerts.
+func isAlert(err error, alerts ...tls.AlertError) bool {
+	remote, found := errors.AsType[*net.OpError](err)
+	return found && remote.Op == "remote error" && slices.ContainsFunc(alerts, func(a tls.AlertError) bool { return a.Error() == remote.Err.Error() })
 }
 
 // Advice about the administrator's list of hosts and networks.

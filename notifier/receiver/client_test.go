@@ -2,8 +2,10 @@ package receiver
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -67,11 +69,41 @@ func TestProxy(t *testing.T) {
 	}
 	client := NewClient("the webhook", Network{Roots: Trusting(pool), Proxy: http.ProxyURL(proxyURL)})
 	// The certificate of httptest is valid for example.com.
-	if answer, none := client.Post(t.Context(), targetOf(t, server.URL, "example.com"), http.Header{}, nil); none != nil || !answer.IsOK() {
+	if answer, none := client.Post(t.Context(), Address{Target: targetOf(t, server.URL, "example.com")}, http.Header{}, nil); none != nil || !answer.IsOK() {
 		t.Errorf("answer %+v, outcome %+v, want the message accepted", answer, none)
 	}
 	if tunnels.Load() != 1 || posts.Load() != 1 {
 		t.Errorf("%d tunnels and %d messages, want one of each", tunnels.Load(), posts.Load())
+	}
+}
+
+// TestProxyWithTLS: the certificates of a receiver are not for the administrator's proxy. It is not trusted by them, and does not get them.
+func TestProxyWithTLS(t *testing.T) {
+	server, _, _ := newServer(t)
+	var shown atomic.Int32
+	proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown.Add(int32(len(r.TLS.PeerCertificates)))
+		tunnel(t, w, server.Listener.Addr().String())
+	}))
+	proxy.TLS, proxy.Config.ErrorLog = &tls.Config{ClientAuth: tls.RequestClientCert}, log.New(io.Discard, "", 0)
+	proxy.StartTLS()
+	defer proxy.Close()
+	proxyURL, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := Address{Target: targetOf(t, server.URL, "example.com"), Certificates: Certificates{
+		Authorities: []*x509.Certificate{server.Certificate()}, Client: &server.TLS.Certificates[0],
+	}}
+	other := x509.NewCertPool()
+	if _, none := NewClient("the webhook", Network{Roots: Trusting(other), Proxy: http.ProxyURL(proxyURL)}).Post(t.Context(), to, http.Header{}, nil); none == nil || none.Result != announce.Temporary {
+		t.Errorf("outcome %+v through a proxy that only the receiver's CA vouches for, want no connection", none)
+	}
+	other.AddCert(proxy.Certificate())
+	to.Certificates.Authorities = nil // the same certificate as the proxy's
+	answer, none := NewClient("the webhook", Network{Roots: Trusting(other), Proxy: http.ProxyURL(proxyURL)}).Post(t.Context(), to, http.Header{}, nil)
+	if none != nil || !answer.IsOK() || shown.Load() != 0 {
+		t.Errorf("answer %+v, outcome %+v, and %d certificates shown to the proxy, want the message accepted and none shown", answer, none, shown.Load())
 	}
 }
 
@@ -84,7 +116,7 @@ func TestBrokenProxy(t *testing.T) {
 	defer refusing.Close()
 	for what, host := range map[string]string{"refuses its user": refusing.Listener.Addr().String(), "is away": "127.0.0.1:1"} {
 		proxy := &url.URL{Scheme: "http", User: url.UserPassword("robot", "hunter2"), Host: host}
-		_, got := NewClient("Slack", Network{Roots: Trusting(pool), Proxy: http.ProxyURL(proxy)}).Post(t.Context(), egress.Trusted(server.URL+"/services/T1/B1/x"), http.Header{}, nil)
+		_, got := NewClient("Slack", Network{Roots: Trusting(pool), Proxy: http.ProxyURL(proxy)}).Post(t.Context(), Address{Target: egress.Trusted(server.URL + "/services/T1/B1/x")}, http.Header{}, nil)
 		if got == nil || got.Result != announce.Temporary || strings.Contains(got.Message, "hunter2") || strings.Contains(got.Message, "T1") {
 			t.Errorf("a proxy that %s: outcome %+v, want one to try again, without secrets", what, got)
 		}
@@ -124,10 +156,10 @@ func (lateAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestLateAnswer: a server that answers because its request ends has not accepted the message.
 func TestLateAnswer(t *testing.T) {
 	client := NewClient("the webhook", Network{})
-	client.roundTripper = func(*http.Request, egress.Target) http.RoundTripper { return lateAnswer{} }
+	client.roundTripper = func(*http.Request, Address) http.RoundTripper { return lateAnswer{} }
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	answer, got := client.Post(ctx, egress.Trusted("https://example.com"), http.Header{}, nil)
+	answer, got := client.Post(ctx, Address{Target: egress.Trusted("https://example.com")}, http.Header{}, nil)
 	if got == nil || got.Result != announce.UnknownOutcome || got.Reason != announce.ReasonAnswerLost {
 		t.Errorf("answer %+v, outcome %+v, want one that is not known", answer, got)
 	}
@@ -135,7 +167,7 @@ func TestLateAnswer(t *testing.T) {
 
 // TestNoTarget: the zero value of a target is an outcome, and no request.
 func TestNoTarget(t *testing.T) {
-	_, got := NewClient("Slack", Network{}).Post(t.Context(), egress.Target{}, http.Header{}, nil)
+	_, got := NewClient("Slack", Network{}).Post(t.Context(), Address{}, http.Header{}, nil)
 	if got == nil || got.Result == announce.Delivered || got.Result == announce.UnknownOutcome {
 		t.Errorf("outcome %+v, want one that says that nothing was sent", got)
 	}
@@ -150,5 +182,18 @@ func TestRetryAfter(t *testing.T) {
 		if got := retryAfter(header); got != want {
 			t.Errorf("Retry-After %q: wait %s, want %s", header, got, want)
 		}
+	}
+}
+
+// TestAddressKey: addresses that a server could tell apart are different ones.
+func TestAddressKey(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	plain := Address{Target: egress.Trusted(server.URL)}
+	authority, client := plain, plain
+	authority.Certificates.Authorities = []*x509.Certificate{server.Certificate()}
+	client.Certificates.Client = &server.TLS.Certificates[0]
+	if plain.Key() == authority.Key() || plain.Key() == client.Key() || authority.Key() == client.Key() {
+		t.Errorf("keys %s, %s and %s, want three", plain.Key(), authority.Key(), client.Key())
 	}
 }

@@ -28,15 +28,18 @@ type Address struct {
 	Username string
 	// Headers are sent with each request to a webhook.
 	Headers map[string]string
+	// Certificates are the receiver's own.
+	Certificates Certificates
 }
 
-// Key identifies the address with its credentials without showing them, for limits of the rate. A server that slows down one sender to a URL may
+// Key identifies the address with its credentials and certificates without showing them, for limits of the rate. A server that slows down one sender to a URL may
 // accept another: whoever knows the URL must not stop the messages of others to it.
 func (a Address) Key() string {
 	sum := sha256.New()
 	for _, secret := range append(a.Secrets(), slices.Concat([]string{a.Username}, slices.Sorted(maps.Keys(a.Headers)))...) {
 		fmt.Fprintf(sum, "%q\n", secret)
 	}
+	a.Certificates.identify(sum)
 	return hex.EncodeToString(sum.Sum(nil))
 }
 

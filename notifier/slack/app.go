@@ -36,11 +36,12 @@ func NewApp(network receiver.Network, api string) *App {
 func (a *App) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
 	defer cancel()
-	outcome, code := a.post(ctx, to.Token, d)
+	to.Target = a.method
+	outcome, code := a.post(ctx, to, d)
 	if d.Thread != "" && slices.Contains(threadErrors, code) {
 		// Slack has refused the reply, so it is not in Slack yet.
 		d.Thread = ""
-		outcome, _ = a.post(ctx, to.Token, d)
+		outcome, _ = a.post(ctx, to, d)
 	}
 	return outcome
 }
@@ -57,7 +58,7 @@ type chatMessage struct {
 }
 
 // post sends one request. It returns Slack's error code with the outcome; empty if Slack gave none.
-func (a *App) post(ctx context.Context, token string, d announce.Delivery) (announce.Outcome, string) {
+func (a *App) post(ctx context.Context, to receiver.Address, d announce.Delivery) (announce.Outcome, string) {
 	m := Render(d.Message)
 	body, err := json.Marshal(chatMessage{
 		Channel: d.Receiver.Channel, ThreadTS: d.Thread,
@@ -67,8 +68,8 @@ func (a *App) post(ctx context.Context, token string, d announce.Delivery) (anno
 		return cannotEncode, ""
 	}
 	// slack-go's own client is not used: it discards whether the request was sent, and whether the message is in the thread.
-	answer, none := a.client.Post(ctx, a.method, http.Header{
-		"Content-Type": {"application/json; charset=utf-8"}, "Authorization": {"Bearer " + token},
+	answer, none := a.client.Post(ctx, to, http.Header{
+		"Content-Type": {"application/json; charset=utf-8"}, "Authorization": {"Bearer " + to.Token},
 	}, body)
 	if none != nil {
 		return *none, ""

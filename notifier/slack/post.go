@@ -36,7 +36,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 		return cannotEncode
 	}
 	// slack-go's own client is not used: it discards Slack's answer and whether the request was sent.
-	answer, none := p.client.Post(ctx, to.Target, http.Header{"Content-Type": {"application/json"}}, body)
+	answer, none := p.client.Post(ctx, to, http.Header{"Content-Type": {"application/json"}}, body)
 	if none != nil {
 		return *none
 	}

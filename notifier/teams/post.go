@@ -47,7 +47,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	if err != nil {
 		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
 	}
-	answer, none := p.client.Post(ctx, to.Target, http.Header{"Content-Type": {"application/json"}}, body)
+	answer, none := p.client.Post(ctx, to, http.Header{"Content-Type": {"application/json"}}, body)
 	if none != nil {
 		return *none
 	}

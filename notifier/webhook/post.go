@@ -55,7 +55,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	if to.Token != "" {
 		header.Set(SignatureHeader, sign(to.Token, body))
 	}
-	answer, none := p.client.Post(ctx, to.Target, header, body)
+	answer, none := p.client.Post(ctx, to, header, body)
 	if none != nil {
 		return *none
 	}

@@ -125,7 +125,7 @@ const (
 	ReasonSecretNotFound  = "SecretNotFound"  // the Secret or its key is missing
 	ReasonSecretForbidden = "SecretForbidden" // the namespace has no RoleBinding that lets the notifier read it
 	ReasonInvalidURL      = "InvalidURL"      // not an https URL, or a host or an address that the notifier may not post to
-	ReasonInvalidToken    = "InvalidToken"    // the Secret holds no token of a Slack app, or unusable credentials for a webhook
+	ReasonInvalidToken    = "InvalidToken"    // the Secret holds no token of a Slack app, or unusable credentials or certificates
 	ReasonReceiverRefused = "ReceiverRefused" // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
 	// ReasonRecipientsRefused comes with Delivered: some of a mail's recipients were refused for good.
 	ReasonRecipientsRefused = "RecipientsRefused"
