@@ -128,6 +128,11 @@ type Image struct {
 	Job *v1alpha1.CatalogJob
 }
 
+// OfScanner returns the image as one of its Scanner.
+func (i Image) OfScanner() store.ScannerImage {
+	return store.ScannerImage{Scanner: i.Scanner, Namespace: i.Namespace, Key: i.Key}
+}
+
 // Progress is the state of cataloging or matching an image.
 type Progress struct {
 	// Done means that the store has the result.

@@ -50,7 +50,7 @@ type Store interface {
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 	InSnapshot(ctx context.Context, work func(context.Context) error) error
-	DeleteCatalogIn(ctx context.Context, of store.Subject) error
+	RequestRescan(ctx context.Context, img store.ScannerImage) error
 	SaveSessionCode(ctx context.Context, c store.SessionCode, mostOfOwner, most int) error
 	TakeSessionCode(ctx context.Context, hash string) (sealed string, err error)
 	externalReports

@@ -488,14 +488,21 @@ func TestRescan(t *testing.T) {
 		}
 	}
 	w.requireProblem(w.delete("/api/v1/namespaces/shop/imagescans/api/report", anyone), http.StatusForbidden, restv1.ReasonForbidden, "")
-	if _, err := w.store.Catalog(t.Context(), engine, key("web"), store.Cluster); err == nil {
-		t.Error("the catalog of the image is still there")
+	for name, want := range map[string]bool{"web": true, "api": false, "new": false} {
+		img := store.ScannerImage{Scanner: string(scanner.UID), Namespace: "shop", Key: key(name)}
+		if requested, err := w.store.RescanRequested(t.Context(), img); err != nil || requested != want {
+			t.Errorf("another catalog of %s is requested: %v, %v; want %v", name, requested, err, want)
+		}
 	}
-	if _, err := w.store.Catalog(t.Context(), engine, key("api"), store.Cluster); err != nil {
-		t.Errorf("the catalog of another image: %v", err)
+	if _, err := w.store.Catalog(t.Context(), engine, key("web"), store.Cluster); err != nil {
+		t.Errorf("the catalog, which other namespaces use: %v", err)
 	}
 	if findings, err := w.store.Findings(t.Context(), store.Subject{PlatformDigest: digest("web"), Engine: engine}); err != nil || len(findings) != 1 {
 		t.Errorf("the result is %v, %v; want it to stay", findings, err)
 	}
 	w.requireProblem(w.delete("/api/v1/namespaces/shop/imagescans/nothing/report", anyone), http.StatusNotFound, restv1.ReasonNotFound, "")
+	w.saveSBOM("web", store.Cluster, `{"artifacts":[]}`)
+	again := w.createScan(scanner, "web")
+	w.requireProblem(w.delete("/api/v1/namespaces/shop/imagescans/web/report", anyone), http.StatusTooManyRequests, restv1.ReasonTooManyRequests, "")
+	w.must(w.cluster.Get(t.Context(), client.ObjectKeyFromObject(again), again)) // it is not deleted
 }

@@ -11,7 +11,8 @@ import (
 
 // Results are what the store and the engine have for an image in its credential scope.
 type Results struct {
-	// Catalog is nil if the image is not cataloged, or only by an attested SBOM that is not accepted for it. Report is the last report, nil if there is none. A report may outlast its catalog.
+	// Catalog is nil if the image is not cataloged, or only by an attested SBOM that is not accepted for it, or if its namespace has requested
+	// that it is cataloged again. Report is the last report, nil if there is none. A report may outlast its catalog.
 	Catalog *store.Catalog
 	Report  *store.Summary
 	// VEX is what the attached OpenVEX documents of a cataloged image amount to; nil if none are read.
@@ -28,6 +29,7 @@ type Results struct {
 // Store is what Read needs of the store.
 type Store interface {
 	Catalog(ctx context.Context, engine string, key image.Key, scope store.Scope) (store.Catalog, error)
+	RescanRequested(ctx context.Context, img store.ScannerImage) (bool, error)
 	Summary(ctx context.Context, subject store.Subject, e store.ImageExceptions) (store.Summary, error)
 	DataVersion(ctx context.Context, engine string) (store.DataVersion, error)
 	MatchFailure(ctx context.Context, subject store.Subject) (store.MatchFailure, error)
@@ -43,8 +45,14 @@ func Read(ctx context.Context, s Store, engine backend.Backend, img backend.Imag
 	if r.Catalog, err = optional(s.Catalog(ctx, engine.Engine(), img.Key, img.Scope)); err != nil {
 		return r, err
 	}
-	if r.Catalog != nil && !r.Catalog.CountsWith(img.SBOMPolicy) {
-		r.Catalog = nil
+	if r.Catalog != nil {
+		requested, err := s.RescanRequested(ctx, img.OfScanner())
+		if err != nil {
+			return r, err
+		}
+		if requested || !r.Catalog.CountsWith(img.SBOMPolicy) {
+			r.Catalog = nil
+		}
 	}
 	subject := store.Subject{PlatformDigest: catalogedAs, Scope: img.Scope, Engine: engine.Engine()}
 	if r.Catalog != nil {

@@ -140,6 +140,9 @@ func (s *Store) saveCatalog(ctx context.Context, tx *session, c Catalog, artifac
 		c.Origin.Policy, c.Origin.Signer, c.Origin.Uploader, millis{c.Origin.UploadedAt}, c.Origin.Problem); err != nil {
 		return err
 	}
+	if err := endRescans(ctx, tx, c.Engine, manifest, now); err != nil {
+		return err
+	}
 	if err := markImagesOf(ctx, tx, manifest); err != nil {
 		return err
 	}
@@ -151,12 +154,6 @@ func (s *Store) saveCatalog(ctx context.Context, tx *session, c Catalog, artifac
 func (s *Store) DeleteCatalog(ctx context.Context, engine, platformDigest string) error {
 	return s.exec(ctx, "delete catalog of "+platformDigest, `DELETE FROM catalogues WHERE engine = ?
 		AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
-}
-
-// DeleteCatalogIn does the same in one credential scope.
-func (s *Store) DeleteCatalogIn(ctx context.Context, of Subject) error {
-	return s.exec(ctx, "delete catalog of "+of.PlatformDigest, `DELETE FROM catalogues WHERE engine = ?
-		AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?)`, of.Engine, of.PlatformDigest, of.Scope)
 }
 
 // ensureManifest returns the row ID of a platform manifest, and inserts the row if there is none.

@@ -36,8 +36,8 @@ type JobResult struct {
 	VEX ImageVEX
 }
 
-// SaveJobResult stores the result of a catalog Job, once for each Job. What one Job stored is never replaced by another Job's
-// result, except that an attested SBOM does not stay for a result whose image it does not count for.
+// SaveJobResult stores the result of a catalog Job, once for each Job. What one Job stored is replaced by another Job's result in two cases
+// only: an attested SBOM does not stay for a result whose image it does not count for, and the Job's Scanner has requested it (RequestRescan).
 //
 // kept is false in two cases: the engine already has a catalog of the platform manifest in that scope that counts, so that only the alias from
 // the image key to the manifest was stored; or the same upload was stored before. It returns ErrNotFound if the Job is not live,
@@ -55,11 +55,11 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 		if err := s.saveImageVEX(ctx, tx, r); err != nil {
 			return err
 		}
-		before, err := findCatalog(ctx, tx, r.Catalog)
+		before, requested, err := findCatalog(ctx, tx, r)
 		if err != nil {
 			return err
 		}
-		if before != nil && before.CountsWith(r.Origin.Policy) {
+		if before != nil && before.CountsWith(r.Origin.Policy) && !requested {
 			return s.saveAliasToCatalog(ctx, tx, r.Catalog)
 		}
 		if err := requireBudget(ctx, tx, r); err != nil {
@@ -90,15 +90,19 @@ func recordResult(ctx context.Context, tx *session, r JobResult) (taken bool, er
 	return false, err
 }
 
-// findCatalog returns the engine's catalog of the platform manifest in the scope, with its policy only; nil if there is none.
-func findCatalog(ctx context.Context, q query, c Catalog) (*Catalog, error) {
-	var found Catalog
-	err := q.QueryRowContext(ctx, `SELECT c.sbom_policy FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
-		WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?`, c.PlatformDigest, c.Scope, c.Engine).Scan(&found.Origin.Policy)
+// findCatalog returns the engine's catalog of the platform manifest in the scope, with its policy only; nil if there is none. requested means that
+// the Job's Scanner has requested another one for the Job's image.
+func findCatalog(ctx context.Context, q query, r JobResult) (found *Catalog, requested bool, err error) {
+	found = &Catalog{}
+	err = q.QueryRowContext(ctx, `SELECT c.sbom_policy, EXISTS (SELECT 1 FROM jobs j
+			JOIN scanner_images si ON si.scanner = j.scanner AND si.digest = j.digest AND si.platform = j.platform
+			WHERE j.uid = ? AND si.manifest_id = m.id AND si.engine = c.engine AND si.rescan_requested_at IS NOT NULL)
+		FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
+		WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?`, r.JobUID, r.PlatformDigest, r.Scope, r.Engine).Scan(&found.Origin.Policy, &requested)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil //nolint:nilnil // absence is a result
+		return nil, false, nil
 	}
-	return &found, err
+	return found, requested, err
 }
 
 // saveAliasToCatalog stores an alias from the image key to a manifest that is already cataloged.

@@ -80,6 +80,7 @@ func Run(t *testing.T, start func(*testing.T) Harness) {
 		"index says what it waits for":                    (*contract).indexes,
 		"an image is listed once for everybody":           (*contract).catalogsOnce,
 		"what a namespace lists is its own":               (*contract).keepsScopes,
+		"a rescan costs who requests it":                  (*contract).rescans,
 		"a restart repeats nothing":                       (*contract).restarts,
 		"a restart in the middle loses nothing":           (*contract).restartsDuringScan,
 		"without data there is no report":                 (*contract).awaitsData,
@@ -551,6 +552,27 @@ func (c *contract) releasesImage() {
 	}
 	c.must(c.callUntilDone(c.catalog, kept))
 	c.wantCatalogedOnce(kept)
+}
+
+// rescans: an image is cataloged again for the namespace that requests it, after a restart too. Others keep the catalog meanwhile.
+func (c *contract) rescans() {
+	mine, theirs := c.image(Shop, Vulnerable), c.image(Blog, Vulnerable)
+	c.must(c.callUntilDone(c.catalog, mine))
+	before := c.subject(mine)
+	c.Advance(time.Hour)
+	requested := c.Now()
+	c.must(c.Store().RequestRescan(c.t.Context(), mine.OfScanner()))
+	c.Restart()
+	c.Work()
+	if progress, err := c.call(c.catalog, theirs); err != nil || !progress.Done {
+		c.t.Errorf("the other namespace has no catalog any more: %+v, %v", progress, err)
+	}
+	c.must(c.callUntilDone(c.catalog, mine))
+	after, err := c.Store().Catalog(c.t.Context(), c.backendOf(mine).Engine(), mine.Key, mine.Scope)
+	c.must(err)
+	if after.CatalogedAt.Before(requested) || c.subject(mine) != before {
+		c.t.Errorf("the catalog is of %s and of %v, want it made again after %s", after.CatalogedAt, c.subject(mine), requested)
+	}
 }
 
 func (c *contract) describes() {

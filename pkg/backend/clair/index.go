@@ -148,7 +148,9 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 	i.mu.Unlock()
 	switch done, err := i.Store.Catalog(ctx, i.engine, t.img.Key, t.img.Scope); {
 	case err == nil && !i.isOutdated(done):
-		return nil // another Scanner had it indexed meanwhile
+		if requested, err := i.Store.RescanRequested(ctx, t.img.OfScanner()); err != nil || !requested {
+			return err // another Scanner had it indexed meanwhile
+		}
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return err
 	case err != nil:

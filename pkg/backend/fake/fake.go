@@ -90,7 +90,11 @@ func (b *Backend) StartCatalog(ctx context.Context, img backend.Image) (backend.
 	}
 	b.indexing.Lock()
 	defer b.indexing.Unlock()
-	if _, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope); !errors.Is(err, store.ErrNotFound) {
+	requested, err := b.Store.RescanRequested(ctx, img.OfScanner())
+	if err != nil {
+		return backend.Progress{}, err
+	}
+	if _, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope); !requested && !errors.Is(err, store.ErrNotFound) {
 		return backend.Done, err
 	}
 	b.Log.Info(IndexedMessage, "digest", img.Key.Digest, "image", img.PullReferences)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -89,9 +88,13 @@ func (b *Backend) readCatalogState(ctx context.Context, img backend.Image) (stat
 			return state, nil
 		}
 	}
+	requested, err := b.Store.RescanRequested(ctx, img.OfScanner())
+	if err != nil {
+		return state, err
+	}
 	catalog, err := b.Store.Catalog(ctx, Engine, key, scope)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, store.ErrNotFound), err == nil && requested:
 		state.sbomPolicy, err = img.SBOMPolicy, nil
 	case err == nil && catalog.CountsWith(img.SBOMPolicy):
 		state.progress = &backend.Progress{Done: true}
@@ -120,13 +123,17 @@ func (b *Backend) recordJob(ctx context.Context, request catalogRequest, exceede
 	return &reservedJob{record: record, job: job, image: img, exceeded: exceeded}, nil
 }
 
-// isCataloged reports whether an image has a catalog in its credential scope that counts with a policy.
-func (b *Backend) isCataloged(ctx context.Context, key image.Key, scope store.Scope, sbomPolicy string) (bool, error) {
-	catalog, err := b.Store.Catalog(ctx, Engine, key, scope)
-	if errors.Is(err, store.ErrNotFound) {
+// isCataloged reports whether an image has a catalog in its credential scope that counts for it.
+func (b *Backend) isCataloged(ctx context.Context, img backend.Image) (bool, error) {
+	catalog, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
 		return false, nil
+	case err != nil || !catalog.CountsWith(img.SBOMPolicy):
+		return false, err
 	}
-	return err == nil && catalog.CountsWith(sbomPolicy), err
+	requested, err := b.Store.RescanRequested(ctx, img.OfScanner())
+	return err == nil && !requested, err
 }
 
 // jobProgress returns the Progress of an image that has a Job.

@@ -225,6 +225,35 @@ func TestFailuresAreShared(t *testing.T) {
 	}
 }
 
+// TestFailedRescan: a requested rescan gets its Job although there is a catalog, keeps its position while it waits, and fails as any other.
+func TestFailedRescan(t *testing.T) {
+	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 1 })
+	web, other := public("web"), public("other")
+	e.setUsed(web, other)
+	e.saveCatalog(web)
+	e.must(e.Store.RequestRescan(t.Context(), web.OfScanner()))
+	e.index(other)
+	if got := e.index(web); got != v1alpha1.ReasonPending {
+		t.Errorf("index says %q, want that the image waits", got)
+	}
+	e.saveCatalog(other)
+	e.finishJob(other)
+	if got := e.queue.length(); got != 1 {
+		t.Fatalf("%d images wait for a Job, want the one whose rescan is requested", got)
+	}
+	e.index(web)
+	job := e.jobFor(web)
+	e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
+	e.setEndCondition(job, "Failed", "BackoffLimitExceeded", "")
+	e.runJobsOnce()
+	if got := e.index(web); got != "failure ImageNotFound" {
+		t.Errorf("index says %q, want the failure", got)
+	}
+	if _, err := e.Store.Catalog(t.Context(), Engine, web.Key, web.Scope); err != nil {
+		t.Errorf("the catalog of everybody else: %v", err)
+	}
+}
+
 // TestBudgetOfAnotherNamespace: a result over a namespace's storage budget is a failure of that namespace only. A worker's own claim to be
 // over budget has no effect.
 func TestBudgetOfAnotherNamespace(t *testing.T) {

@@ -64,6 +64,11 @@ func (i *queuedImage) is(key image.Key, scope store.Scope) bool {
 	return i.key == key && i.scope == scope
 }
 
+// image returns the image with what decides whether a catalog counts for it.
+func (i *queuedImage) image() backend.Image {
+	return backend.Image{Key: i.key, Scope: i.scope, Namespace: i.namespace, Scanner: i.scanner, SBOMPolicy: i.sbomPolicy}
+}
+
 func anyImage(*queuedImage) bool { return true }
 
 // admit reports whether an image gets a slot now, which it must then use. Otherwise the image stays in the queue.
@@ -154,7 +159,7 @@ func (b *Backend) wakeQueued(ctx context.Context) error {
 		return err
 	}
 	digests, err := b.queue.wakeNext(b.slots(live), b.Clock.Now(), func(i queuedImage) (bool, error) {
-		if cataloged, err := b.isCataloged(ctx, i.key, i.scope, i.sbomPolicy); cataloged || err != nil {
+		if cataloged, err := b.isCataloged(ctx, i.image()); cataloged || err != nil {
 			return false, err
 		}
 		return b.Store.IsNeeded(ctx, Engine, i.key, i.scope)

@@ -201,13 +201,17 @@ func (b *Backend) abandon(ctx context.Context, record store.Job) error {
 
 // recordCatalogEnd decides what the end of a catalog Job means for its image. A failure counts only if the catalog is missing.
 func (b *Backend) recordCatalogEnd(ctx context.Context, record store.Job, e jobEnd) (failed bool, err error) {
-	if cataloged, err := b.isCataloged(ctx, record.Key, record.Scope, record.SBOMPolicy); cataloged || err != nil {
+	q, known := b.requests.get(record)
+	img := backend.Image{Key: record.Key, Scope: record.Scope, Namespace: record.ScannerNamespace, Scanner: record.Scanner, SBOMPolicy: record.SBOMPolicy}
+	if known {
+		img.Namespace = q.image.Namespace
+	}
+	if cataloged, err := b.isCataloged(ctx, img); cataloged || err != nil {
 		return false, err
 	}
 	if leaving, err := b.isTerminating(ctx, record); leaving || err != nil {
 		return true, err
 	}
-	q, known := b.requests.get(record)
 	e.failure = q.userFailure(e.failure)
 	again := false
 	if e.killed {

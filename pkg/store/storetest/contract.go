@@ -139,6 +139,7 @@ var contract = []contractTest{
 	{name: "ReplacedAttestationIsMatchedAgain", run: suite.testReplacedAttestationIsMatchedAgain},
 	{name: "AnotherJobOfTheSameName", run: suite.testAnotherJobOfTheSameName},
 	{name: "AResultReplacesNoOtherImages", run: suite.testAResultReplacesNoOtherImages},
+	{name: "Rescans", run: suite.testRescans},
 	{name: "Budget", run: suite.testBudget},
 	{name: "FindingsCount", run: suite.testFindingsCount},
 	{name: "TextsOfFindingsCount", run: suite.testTextsOfFindingsCount},

@@ -351,8 +351,9 @@ type ClientInterface interface {
 	// RescanImage Scans an image again
 	//
 	// The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
-	// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
-	// same is not announced.
+	// delete the ImageScan, which is created again. The present result stays until there is a new one, also for other namespaces
+	// that run the image, and a new one that is the same is not announced. An image is scanned again at most once in 10 minutes,
+	// whoever asks; 429 refuses earlier requests.
 	//
 	// Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
 	RescanImage(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1048,8 +1049,9 @@ func (c *Client) GetOpenVEX(ctx context.Context, namespace Namespace, name Name,
 // RescanImage Scans an image again
 //
 // The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
-// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
-// same is not announced.
+// delete the ImageScan, which is created again. The present result stays until there is a new one, also for other namespaces
+// that run the image, and a new one that is the same is not announced. An image is scanned again at most once in 10 minutes,
+// whoever asks; 429 refuses earlier requests.
 //
 // Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
 func (c *Client) RescanImage(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5683,8 +5685,9 @@ type ClientWithResponsesInterface interface {
 	// RescanImageWithResponse Scans an image again
 	//
 	// The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
-	// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
-	// same is not announced.
+	// delete the ImageScan, which is created again. The present result stays until there is a new one, also for other namespaces
+	// that run the image, and a new one that is the same is not announced. An image is scanned again at most once in 10 minutes,
+	// whoever asks; 429 refuses earlier requests.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8572,8 +8575,9 @@ func (c *ClientWithResponses) GetOpenVEXWithResponse(ctx context.Context, namesp
 // RescanImageWithResponse Scans an image again
 //
 // The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
-// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
-// same is not announced.
+// delete the ImageScan, which is created again. The present result stays until there is a new one, also for other namespaces
+// that run the image, and a new one that is the same is not announced. An image is scanned again at most once in 10 minutes,
+// whoever asks; 429 refuses earlier requests.
 //
 // Returns a wrapper object for the known response body format(s).
 //

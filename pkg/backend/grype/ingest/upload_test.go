@@ -106,7 +106,7 @@ func TestStatementsBesideAnUpload(t *testing.T) {
 		p.vex = [][]byte{[]byte(`{"@context": "https://openvex.dev/ns/v0.2.0", "@id": "doc", "author": "jane", "timestamp": "2026-01-01T00:00:00Z",
 			"statements": [{"vulnerability": {"name": "CVE-1"}, "status": "fixed"}]}`)}
 	})
-	a.must(a.store.DeleteCatalogIn(t.Context(), of))
+	a.must(a.store.DeleteCatalog(t.Context(), of.Engine, of.PlatformDigest))
 	read("uploaded", a.upload("shop", "SBOM").Policy, func(p *catalogUpload) { p.result.UploadedSBOM = true })
 	got, err := a.store.VEXSummary(t.Context(), of, "vex")
 	a.must(err)
