@@ -110,7 +110,7 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 			allowedHosts(w.t, w.silent, strings.TrimPrefix(slackServer.URL, "https://"))),
 		Receivers: map[string]notifier.Receiver{
 			announce.ReceiverTypeSlack:    shortDeadlinePoster{slack.NewPoster(network)},
-			announce.ReceiverTypeSlackApp: slack.NewApp(network, slackServer.URL+"/api"),
+			announce.ReceiverTypeSlackApp: slack.NewApp(network, slackServer.URL+"/api", false),
 			announce.ReceiverTypeWebhook:  webhook.NewPoster(network),
 		},
 		Budget: notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),

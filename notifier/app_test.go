@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
@@ -121,6 +122,7 @@ func TestAppOutcomes(t *testing.T) {
 		"invalid_blocks":                         {answers(200, "invalid_blocks"), refused("invalid_blocks; this is an error of the operator")},
 		"a code that nobody knows":               {answers(200, "moon_phase"), refused("Slack answers moon_phase")},
 		"a code with the token":                  {answers(200, "bad_"+botToken), refused("(hidden)")},
+		"messages_tab_disabled":                  {answers(200, "messages_tab_disabled"), refused("turn on the Messages Tab under App Home of the app")},
 		"internal_error":                         {answers(200, "internal_error"), failed("Slack answers internal_error")},
 		"fatal_error":                            {answers(500, "fatal_error"), failed("Slack answers 500 Internal Server Error: fatal_error")},
 		"a code that nobody knows, status 500":   {answers(500, "moon_phase"), failed("Slack answers 500 Internal Server Error: moon_phase")},
@@ -151,6 +153,26 @@ func TestAppOutcomes(t *testing.T) {
 			}
 			assertAddressNotShown(t, w, appDelivery("1", ""))
 		})
+	}
+}
+
+// TestDirectMessages: an app posts to persons only where the administrator allows that.
+func TestDirectMessages(t *testing.T) {
+	for channel, isDirect := range map[string]bool{"U0123456789": true, "W0123456789": true, "D0123456789": true, "C0123456789": false, "#dw-U": false} {
+		for _, allowed := range []bool{false, true} {
+			w := newWorldWith(t, nil, notifier.Network{SlackDirectMessages: allowed})
+			d := appDelivery("1", "")
+			d.Receiver.Channel = channel
+			got := w.manager.Send(t.Context(), d)
+			if isDirect && !allowed {
+				if got.Result != announce.Permanent || got.Reason != announce.ReasonChannelNotAllowed || len(w.slack.Messages()) != 0 ||
+					!strings.Contains(got.Message, "--slack-direct-messages") || !strings.Contains(got.Message, "notifier.slackDirectMessages") {
+					t.Errorf("%s, not allowed: outcome %+v with %d messages, want ChannelNotAllowed that names the flag and the value", channel, got, len(w.slack.Messages()))
+				}
+			} else if got.Result != announce.Delivered || len(w.slack.Messages()) != 1 {
+				t.Errorf("%s, allowed %t: outcome %+v, want Delivered", channel, allowed, got)
+			}
+		}
 	}
 }
 

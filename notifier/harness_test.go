@@ -138,13 +138,20 @@ type world struct {
 // newWorld returns a world. A receiver that is not nil replaces the Slack poster.
 func newWorld(t testing.TB, slack notifier.Receiver) *world {
 	t.Helper()
+	return newWorldWith(t, slack, notifier.Network{})
+}
+
+// newWorldWith does what newWorld does, with network settings that it completes.
+func newWorldWith(t testing.TB, slack notifier.Receiver, network notifier.Network) *world {
+	t.Helper()
 	w := newBareWorld(t)
 	w.slack = standin.New(w.clock.Now, io.Discard)
 	slackServer := httptest.NewTLSServer(w.slack.Webhooks())
 	t.Cleanup(slackServer.Close)
 	w.slackURL = slackServer.URL + secretPath
 	w.slackHost = strings.TrimPrefix(slackServer.URL, "https://")
-	receivers := notifier.NewReceivers(notifier.Network{Network: receiver.Network{Roots: receiver.Trusting(poolOf(slackServer))}, SlackAPI: slackServer.URL + "/api"})
+	network.Network, network.SlackAPI = receiver.Network{Roots: receiver.Trusting(poolOf(slackServer))}, slackServer.URL+"/api"
+	receivers := notifier.NewReceivers(network)
 	if slack != nil {
 		receivers = map[string]notifier.Receiver{announce.ReceiverTypeSlack: slack}
 	}

@@ -204,7 +204,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 	case ref.Mail != nil && ref.Mail.Validate() != nil:
 		return d, fmt.Errorf("receiver.mail.%w", ref.Mail.Validate())
 	case (ref.Type == announce.ReceiverTypeSlackApp) != announce.IsChannel(ref.Channel):
-		return d, errors.New("receiver.channel: not the ID or name of a channel, or not for this type of receiver")
+		return d, errors.New("receiver.channel: not the ID or name of a channel or the ID of a person, or not for this type of receiver")
 	case d.Thread != "" && (ref.Channel == "" || !slack.IsTimestamp(d.Thread)):
 		return d, errors.New("thread: not the timestamp of a message, or not for this type of receiver")
 	}

@@ -32,6 +32,8 @@ type Options struct {
 	AllowedWebhookHosts string
 	// SlackAPIURL is the https address of Slack's Web API, which gets the tokens of Slack apps.
 	SlackAPIURL string
+	// SlackDirectMessages lets Slack apps post to persons, too.
+	SlackDirectMessages bool
 	// CAFile holds CA certificates to trust in addition to the built-in ones. The file may be missing.
 	CAFile string
 	// ClairWebhookListen is the address to listen on for Clair's webhooks; empty to disable them. They use TLS with the certificate in
@@ -75,6 +77,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 			"http://host without TLS, smtp://host for a mail server without TLS. A network such as 10.0.0.0/8 allows these hosts to have addresses in it that are not public")
 	flags.StringVar(&o.SlackAPIURL, "slack-api-url", slack.APIURL,
 		"https address of Slack's Web API, for receivers that are Slack apps; their tokens are sent there (GovSlack: https://slack-gov.com/api)")
+	flags.BoolVar(&o.SlackDirectMessages, "slack-direct-messages", false, "let receivers that are Slack apps post to persons: whoever may change a Scanner chooses whom")
 	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust in addition to the built-in ones; it need not exist")
 	flags.StringVar(&o.ClairWebhookListen, "clair-webhook-listen", "",
 		"address for Clair's webhooks; empty to disable them. Needs --config, and either --clair-webhook-cert-dir or --clair-webhook-plain-http")

@@ -30,13 +30,15 @@ type Network struct {
 	receiver.Network
 	// SlackAPI is the address of Slack's Web API. The tokens of Slack apps are sent there and nowhere else.
 	SlackAPI string
+	// SlackDirectMessages is true where Slack apps may post to persons.
+	SlackDirectMessages bool
 }
 
 // factories create the receivers, by announce.ReceiverRef.Type.
 var factories = map[string]func(Network) Receiver{
 	announce.ReceiverTypeAlertmanager: func(n Network) Receiver { return alertmanager.NewPoster(n.Network) },
 	announce.ReceiverTypeSlack:        func(n Network) Receiver { return slack.NewPoster(n.Network) },
-	announce.ReceiverTypeSlackApp:     func(n Network) Receiver { return slack.NewApp(n.Network, n.SlackAPI) },
+	announce.ReceiverTypeSlackApp:     func(n Network) Receiver { return slack.NewApp(n.Network, n.SlackAPI, n.SlackDirectMessages) },
 	announce.ReceiverTypeWebhook:      func(n Network) Receiver { return webhook.NewPoster(n.Network) },
 	announce.ReceiverTypeTeams:        func(n Network) Receiver { return teams.NewPoster(n.Network) },
 	announce.ReceiverTypeEmail:        func(n Network) Receiver { return email.NewPoster(n.Network) },

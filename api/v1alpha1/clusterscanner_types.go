@@ -72,7 +72,7 @@ type ClusterReceiver struct {
 	// +kubebuilder:validation:MaxItems=200
 	// +kubebuilder:validation:items:MinLength=2
 	// +kubebuilder:validation:items:MaxLength=81
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^([CG][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$')",message="must be the channel's ID, such as C0123456789, or its name with #, such as #security"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^([CDGUW][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$')",message="must be the channel's ID, such as C0123456789, or its name with #, such as #security"
 	// +optional
 	AllowedChannels []string `json:"allowedChannels,omitempty"`
 }

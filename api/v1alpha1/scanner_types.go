@@ -518,10 +518,11 @@ type SlackReceiver struct {
 	TokenSecretRef TokenSecretReference `json:"tokenSecretRef,omitzero"`
 
 	// channel that the app posts to: the ID of a public or private channel (C0123456789), or the name of a public channel (#security). The ID
-	// is better: it stays when the channel is renamed. In Slack, it is at the end of the channel's details.
+	// is better: it stays when the channel is renamed. In Slack, it is at the end of the channel's details. Where the administrator allows direct
+	// messages, it can be the ID of a person (U0123456789), or of a person's conversation with the app (D0123456789).
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=81
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([CG][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$')",message="must be the channel's ID, such as C0123456789, or its name with #, such as #security"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([CDGUW][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$')",message="must be the channel's ID, such as C0123456789, or its name with #, such as #security"
 	// +optional
 	Channel string `json:"channel,omitempty"`
 }

@@ -108,7 +108,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	}
 	notifier.RegisterSender(registry, lease)
 	certificate := notifier.SecretCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
-	network := notifier.Network{Network: receiver.Network{Roots: roots.Pool, Proxy: http.ProxyFromEnvironment}, SlackAPI: options.SlackAPIURL}
+	network := notifier.Network{Network: receiver.Network{Roots: roots.Pool, Proxy: http.ProxyFromEnvironment}, SlackAPI: options.SlackAPIURL, SlackDirectMessages: options.SlackDirectMessages}
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, policy),

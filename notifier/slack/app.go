@@ -24,11 +24,20 @@ const APIURL = "https://slack.com/api"
 type App struct {
 	client *receiver.Client
 	method egress.Target
+	direct bool
 }
 
-// NewApp returns an App for the Web API at a URL that the administrator has configured, such as APIURL.
-func NewApp(network receiver.Network, api string) *App {
-	return &App{client: receiver.NewClient("Slack", network), method: egress.Trusted(strings.TrimSuffix(api, "/") + "/chat.postMessage")}
+// NewApp returns an App for the Web API at a URL that the administrator has configured, such as APIURL. It posts messages to a person only if direct
+// messages are allowed.
+func NewApp(network receiver.Network, api string, direct bool) *App {
+	return &App{client: receiver.NewClient("Slack", network), method: egress.Trusted(strings.TrimSuffix(api, "/") + "/chat.postMessage"), direct: direct}
+}
+
+// noDirectMessages is the outcome for a message to a person where the administrator does not allow that.
+var noDirectMessages = announce.Outcome{
+	Result: announce.Permanent, Reason: announce.ReasonChannelNotAllowed,
+	Message: "the channel is a person or a conversation with one, and direct messages are not allowed: use a channel, or have the administrator set the notifier's " +
+		"--slack-direct-messages (Helm: notifier.slackDirectMessages)",
 }
 
 // Post sends a message to the receiver's channel, within receiver.Timeout. If the requested thread does not exist any more, the message is in the
@@ -36,6 +45,9 @@ func NewApp(network receiver.Network, api string) *App {
 func (a *App) Post(ctx context.Context, to receiver.Address, d announce.Delivery) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, receiver.Timeout)
 	defer cancel()
+	if announce.IsDirect(d.Receiver.Channel) && !a.direct {
+		return noDirectMessages
+	}
 	to.Target = a.method
 	outcome, code := a.post(ctx, to, d)
 	if d.Thread != "" && slices.Contains(threadErrors, code) {
@@ -140,6 +152,8 @@ var adviceForCode = map[string]string{
 	"channel_not_found": "the app does not find the channel %s: check its ID or name, and invite the app there (/invite @…). A private channel needs its ID",
 	"not_in_channel":    "the app is not a member of the channel %s: invite it there (/invite @…)",
 	"is_archived":       "the channel %s is archived: unarchive it, or use another one",
+
+	"messages_tab_disabled": "the app takes part in no conversations with persons: turn on the Messages Tab under App Home of the app, or use a channel",
 
 	"invalid_auth": newToken, "not_authed": newToken, "token_revoked": newToken, "token_expired": newToken, "account_inactive": newToken,
 	"not_allowed_token_type": newToken,

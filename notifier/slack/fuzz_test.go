@@ -25,7 +25,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(uint16(404), "", []byte("no_service <https://hooks.slack.com/services/T/B/x>"), false)
 	f.Add(uint16(302), "-1", []byte(strings.Repeat("a", 200)), false)
 	f.Add(uint16(200), "", []byte("ok\n"), false)
-	slackApp, poster := NewApp(receiver.Network{}, APIURL), NewPoster(receiver.Network{})
+	slackApp, poster := NewApp(receiver.Network{}, APIURL, false), NewPoster(receiver.Network{})
 	f.Fuzz(func(t *testing.T, status uint16, retryAfter string, body []byte, inThread bool) {
 		if status < 200 || status > 999 {
 			t.Skip("an HTTP client returns no such response")

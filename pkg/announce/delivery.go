@@ -3,6 +3,7 @@ package announce
 import (
 	"net/http"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -24,7 +25,7 @@ type ReceiverRef struct {
 	Namespace  string `json:"namespace"`
 	SecretName string `json:"secretName"`
 	SecretKey  string `json:"secretKey"`
-	// Channel is the ID of a channel, or its name with "#"; IsChannel holds for it. It is set for ReceiverTypeSlackApp only.
+	// Channel is the ID of a channel or of a person, or a channel's name with "#"; IsChannel holds for it. It is set for ReceiverTypeSlackApp only.
 	Channel string `json:"channel,omitempty"`
 	// Mail is set for ReceiverTypeEmail only. Its Secret holds the password, in SecretKey, and the user name. SecretName is empty for a server that
 	// requires none.
@@ -53,11 +54,18 @@ func (r ReceiverRef) hasThreads() bool { return r.Type == ReceiverTypeSlackApp }
 // maxChannelBytes bounds the name of a channel: Slack allows 80 characters, in any script.
 const maxChannelBytes = 4 * 81
 
-var channelPattern = regexp.MustCompile(`^([CG][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$`)
+var channelPattern = regexp.MustCompile(`^([CDGUW][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$`)
 
-// IsChannel reports whether a text can be the ID of a Slack channel (C0123456789) or a channel's name (#security).
+// IsChannel reports whether a text can be the ID of a Slack channel (C0123456789), a channel's name (#security), or where a message to one person
+// goes (IsDirect).
 func IsChannel(text string) bool {
 	return len(text) <= maxChannelBytes && channelPattern.MatchString(text)
+}
+
+// IsDirect reports whether messages to a channel are direct messages: it is the ID of a person (U0123456789, W0123456789), or of the conversation of a
+// person with the app (D0123456789). The notifier sends them only where the administrator allows that.
+func IsDirect(channel string) bool {
+	return strings.ContainsAny(channel[:min(1, len(channel))], "DUW")
 }
 
 // DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status in
@@ -126,6 +134,8 @@ const (
 	ReasonSecretForbidden = "SecretForbidden" // the namespace has no RoleBinding that lets the notifier read it
 	ReasonInvalidURL      = "InvalidURL"      // not an https URL, or a host or an address that the notifier may not post to
 	ReasonInvalidToken    = "InvalidToken"    // the Secret holds no token of a Slack app, or unusable credentials or certificates
+	// ReasonChannelNotAllowed is that of a direct message, which the administrator does not allow.
+	ReasonChannelNotAllowed = "ChannelNotAllowed"
 	ReasonReceiverRefused = "ReceiverRefused" // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
 	// ReasonRecipientsRefused comes with Delivered: some of a mail's recipients were refused for good.
 	ReasonRecipientsRefused = "RecipientsRefused"

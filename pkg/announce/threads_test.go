@@ -212,11 +212,12 @@ func TestNewFindingDuringReplies(t *testing.T) {
 	}
 }
 
-// TestIsChannel: IDs of channels and names are accepted. IDs of people and anything with markup are not.
+// TestIsChannel: IDs of channels and persons, and names of channels are accepted. Anything with markup is not.
 func TestIsChannel(t *testing.T) {
 	for text, want := range map[string]bool{
 		"C0123456789": true, "G0123456789": true, "#security": true, "#sécurité-監視": true, "#a.b_c": true,
-		"": false, "#": false, "security": false, "U0123456789": false, "D0123456789": false, "C1": false, "c0123456789": false,
+		"U0123456789": true, "W0123456789": true, "D0123456789": true,
+		"": false, "#": false, "security": false, "U1": false, "B0123456789": false, "@U0123456789": false, "C1": false, "c0123456789": false,
 		"#a b": false, "#a\n": false, "#<!channel>": false, "#a#b": false, "@here": false, "C0123456789 ": false,
 	} {
 		if got := IsChannel(text); got != want {

@@ -282,14 +282,18 @@ worker: {serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam
 	}
 }
 
-// Webhook hosts other than Slack's are allowed, with a certificate authority of their own.
+// Webhook hosts other than Slack's are allowed, with a certificate authority of their own. So are direct messages.
 func TestNotifier(t *testing.T) {
 	all := rendered(t, `
 notifier:
   allowedWebhookHosts: [hooks.slack.com, "chat.example.com:8443", "*.example.net", "http://alerts.shop.svc:9093", "smtp://mail.shop.svc:25", 10.0.0.0/8, "fd00::/8"]
+  slackDirectMessages: true
   trust: {certificates: "-----BEGIN CERTIFICATE-----\nMII=\n-----END CERTIFICATE-----\n"}
 `)
 	pod := podOf(t, all, notifierKey)
+	if !slices.Contains(pod.Containers[0].Args, "--slack-direct-messages") {
+		t.Errorf("direct messages are not allowed: %v", pod.Containers[0].Args)
+	}
 	if !slices.Contains(pod.Containers[0].Args, "--allowed-webhook-hosts=hooks.slack.com,chat.example.com:8443,*.example.net,http://alerts.shop.svc:9093,smtp://mail.shop.svc:25,10.0.0.0/8,fd00::/8") {
 		t.Errorf("hosts are not allowed: %v", pod.Containers[0].Args)
 	}

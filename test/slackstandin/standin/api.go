@@ -45,7 +45,7 @@ type chatMessage struct {
 
 // channelPattern matches what chat.postMessage takes for a channel.
 var (
-	channelPattern   = regexp.MustCompile(`^([CGD][A-Z0-9]{7,}|#[^[:space:]]+)$`)
+	channelPattern   = regexp.MustCompile(`^([CDGUW][A-Z0-9]{7,}|#[^[:space:]]+)$`)
 	timestampPattern = regexp.MustCompile(`^[0-9]+\.[0-9]{6}$`)
 )
 
