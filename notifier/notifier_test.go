@@ -321,7 +321,7 @@ func TestMalformed(t *testing.T) {
 		"secret name": {change(func(d *announce.Delivery) { d.Receiver.SecretName = "../x" }), 400, "receiver.secretName"},
 		"no channel":  {change(func(d *announce.Delivery) { d.Receiver.Type = announce.ReceiverTypeSlackApp }), 400, "receiver.channel"},
 		"channel": {change(func(d *announce.Delivery) {
-			d.Receiver.Type, d.Receiver.Channel = announce.ReceiverTypeSlackApp, "U0123456789"
+			d.Receiver.Type, d.Receiver.Channel = announce.ReceiverTypeSlackApp, "@U0123456789"
 		}), 400, "receiver.channel"},
 		"two channels": {change(func(d *announce.Delivery) { d.Receiver.Channel = "#shop" }), 400, "receiver.channel"},
 		"thread":       {change(func(d *announce.Delivery) { d.Thread = "1.1" }), 400, "thread"},
