@@ -154,6 +154,9 @@ func shrinkStatusToFit(o v1alpha1.GenericScanner) {
 			receiver := &status.Receivers[i]
 			receiver.LastMessage, receiver.LastError = truncate(receiver.LastMessage, limit), truncate(receiver.LastError, limit)
 		}
+		if status.TestMessage != nil {
+			status.TestMessage.Message = truncate(status.TestMessage.Message, limit)
+		}
 		for i := range status.Exports {
 			status.Exports[i].LastError = truncate(status.Exports[i].LastError, limit)
 		}
@@ -181,6 +184,7 @@ func shrinkStatusToFit(o v1alpha1.GenericScanner) {
 		continue
 	}
 	dropWhile(func(i int) { status.Conditions[conditions-1-i].ObservedGeneration = 0 }, conditions) // the status has it, too
+	dropWhile(func(int) { status.TestMessage = nil }, 1)
 }
 
 func sizeOfStatus(status *v1alpha1.ClusterScannerStatus) int {

@@ -52,6 +52,9 @@ func fullClusterStatus(char string) (status v1alpha1.ClusterScannerStatus) {
 		Critical: all, High: all, Medium: all, Low: all, Negligible: all, Unknown: all, Fixable: all, KnownExploited: all, Suppressed: all,
 	}
 	status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(noon), Tool: repeatToLength("t", 64)}
+	status.TestMessage = &v1alpha1.TestMessageStatus{
+		Request: repeatToLength(char, v1alpha1.MaxTestMessageBytes), Outcome: v1alpha1.TestMessageDelivered, Time: ptr.To(metav1.NewTime(noon)), Message: repeatToLength(char, 1024),
+	}
 	status.LastHandledRequestedAt = repeatToLength(char, v1alpha1.MaxRequestBytes)
 	status.StoreID, status.ObservedGeneration = repeatToLength("s", 32), math.MaxInt32
 	return status

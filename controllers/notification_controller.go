@@ -100,12 +100,13 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 		return ctrl.Result{}, err
 	}
 	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Random: rand.Reader, Now: r.Clock.Now, RecordNumber: r.RecordDelivery}
-	runs := make([]deliveryRun, len(o.destinations))
+	runs := make([]deliveryRun, 2*len(o.destinations))
 	var deliveries errgroup.Group
 	deliveries.SetLimit(maxDeliveriesAtOnce)
 	for i, to := range o.destinations {
 		deliveries.Go(func() error {
-			runs[i] = r.deliver(ctx, dispatcher, o, to)
+			runs[2*i] = r.deliverTest(ctx, dispatcher, o, to)
+			runs[2*i+1] = r.deliver(ctx, dispatcher, o, to)
 			return nil
 		})
 	}

@@ -52,6 +52,7 @@ func (s *scannerScope) setStatus(storeID string) {
 	if s.complete {
 		s.setBackend()
 		s.setReceivers(storeID)
+		s.setTestMessage()
 		s.setExports()
 	}
 }

@@ -689,6 +689,33 @@ func TestContractMessages(t *testing.T) {
 	}
 }
 
+// TestContractTestMessages: whoever reads a test message sees that it is one. The alert of a test ends by itself, and counts as no finding.
+func TestContractTestMessages(t *testing.T) {
+	m := announce.Message{ID: strings.Repeat("0", 32), Kind: announce.KindTest, Namespace: "shop", Scanner: "default", CreatedAt: noon}
+	forEachType(t, func(t *testing.T, kind string) {
+		s := newServer(t, kind, false)
+		c := newContract(t, kind, s)
+		d := c.delivery(m)
+		d.Alerts = nil
+		if got := c.manager.Send(t.Context(), d); got.Result != announce.Delivered {
+			t.Fatalf("outcome %+v, want Delivered", got)
+		}
+		body := s.got()[0].body
+		if !strings.Contains(string(body), "Test message for shop") {
+			t.Errorf("nothing says that it is a test: %s", body)
+		}
+		if kind == announce.ReceiverTypeAlertmanager {
+			var alerts []alertmanager.Alert
+			if err := json.Unmarshal(body, &alerts); err != nil || len(alerts) != 1 || alerts[0].Labels["alertname"] != alertmanager.TestAlert || !alerts[0].EndsAt.After(noon) ||
+				alerts[0].EndsAt.Sub(noon) > time.Hour {
+				t.Errorf("alerts %+v, %v, want one of its own name that ends within the hour", alerts, err)
+			}
+			return
+		}
+		c.of.check(t, s.got()[0], d)
+	})
+}
+
 // fullMessage returns a message with every part, n of each, whose names are all the given text.
 func fullMessage(text string, n int) announce.Message {
 	item := announce.Item{

@@ -735,6 +735,10 @@ type ScannerStatus struct {
 	// +optional
 	Receivers []ReceiverStatus `json:"receivers,omitempty"`
 
+	// testMessage is what became of the test message that the annotation scanner-operator.io/test-message requests.
+	// +optional
+	TestMessage *TestMessageStatus `json:"testMessage,omitempty"`
+
 	// exports is the state of each export.
 	// +listType=map
 	// +listMapKey=name
@@ -915,6 +919,35 @@ type ReceiverStatus struct {
 	LastError string `json:"lastError,omitempty"`
 }
 
+// TestMessageStatus is what became of a test message.
+type TestMessageStatus struct {
+	// request is the value of the annotation that requested the message. At most 128 bytes of the value.
+	// +kubebuilder:validation:MaxLength=128
+	// +required
+	Request string `json:"request,omitempty"`
+	// outcome is Delivered if the receiver took the message, Failed if not, and Pending until that is known.
+	// +required
+	Outcome TestMessageOutcome `json:"outcome,omitempty"`
+	// time is when the message was last sent.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+	// message is why the message was not delivered, or is still pending, from the receiver or the notifier.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// TestMessageOutcome is what became of a test message.
+// +kubebuilder:validation:Enum=Delivered;Failed;Pending
+type TestMessageOutcome string
+
+// Outcomes of test messages.
+const (
+	TestMessageDelivered TestMessageOutcome = "Delivered"
+	TestMessageFailed    TestMessageOutcome = "Failed"
+	TestMessagePending   TestMessageOutcome = "Pending"
+)
+
 // ExportStatus is the state of one export.
 type ExportStatus struct {
 	// name of the export.
@@ -945,6 +978,13 @@ const AnnotationRequestedAt = "scanner-operator.io/requested-at"
 
 // MaxRequestBytes is the number of bytes of a rescan request that are compared.
 const MaxRequestBytes = 64
+
+// AnnotationTestMessage on a Scanner requests one test message to a receiver, whenever its value changes. The value is the receiver's name and, after a
+// space, any text, such as the time of the request.
+const AnnotationTestMessage = "scanner-operator.io/test-message"
+
+// MaxTestMessageBytes is the number of bytes of a request for a test message that are compared.
+const MaxTestMessageBytes = 128
 
 // Scanner scans the images that run in its namespace.
 // +kubebuilder:object:root=true

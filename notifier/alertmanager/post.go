@@ -26,7 +26,12 @@ const (
 	FindingAlert = "VulnerabilityFound"
 	// MoreAlert is the name of the alert that further ones are left out.
 	MoreAlert = "VulnerabilitiesNotListed"
+	// TestAlert is the name of the alert of a test message.
+	TestAlert = "ScannerOperatorTest"
 )
+
+// testLife is how long the alert of a test message fires.
+const testLife = 5 * time.Minute
 
 // Alert is an alert as Alertmanager takes it.
 type Alert struct {
@@ -70,6 +75,9 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 // Render returns the alerts of a delivery. Labels identify an alert: they stay the same while the finding is present, and have no version.
 func Render(d announce.Delivery) []Alert {
 	all := []Alert{} // not null
+	if d.Message.Kind == announce.KindTest {
+		return append(all, newTestAlert(d.Message))
+	}
 	if d.Alerts == nil {
 		return all
 	}
@@ -89,6 +97,18 @@ func Render(d announce.Delivery) []Alert {
 		})
 	}
 	return all
+}
+
+// newTestAlert returns an alert that says that it is a test.
+func newTestAlert(m announce.Message) Alert {
+	return Alert{
+		Labels: labels(m, map[string]string{"alertname": TestAlert, "namespace": m.Namespace, "severity": "none"}),
+		Annotations: annotations(map[string]string{
+			"summary":     m.Title(),
+			"description": fmt.Sprintf("This is a test: alerts arrive. It is not about a finding, and resolves by itself within %s.", testLife),
+		}),
+		EndsAt: m.CreatedAt.Add(testLife),
+	}
 }
 
 // newAlert returns an alert that resolves at a time.

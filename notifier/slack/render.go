@@ -25,6 +25,9 @@ const (
 	maxTotalText = 12_000
 )
 
+// TestText is the content of a test message.
+const TestText = "This is a test: messages to this receiver arrive. It is not about a finding, and there is nothing to do."
+
 // Render returns the Slack message for d.
 func Render(d announce.Message) *slackapi.WebhookMessage { return RenderWithin(d, maxTotalText) }
 
@@ -33,6 +36,10 @@ func Render(d announce.Message) *slackapi.WebhookMessage { return RenderWithin(d
 func RenderWithin(d announce.Message, limit int) *slackapi.WebhookMessage {
 	d = d.WithActions()
 	m := newMessage(d, limit)
+	if d.Kind == announce.KindTest {
+		m.section(TestText)
+		return m.encode()
+	}
 	m.context(unconfirmed(d.Unconfirmed))
 	if d.Kind == announce.KindChanges {
 		m.changes(d)

@@ -80,23 +80,31 @@ const maxPlans = 7
 // coverage decides about settings.Filter.AbsentIsFixedIn. Errors come from the store, the stored state or Random. Nothing is lost by an error:
 // call Dispatch again.
 func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Settings, coverage Coverage) (DispatchResult, error) {
-	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
+	d, err := c.load(ctx, scanner, settings, coverage)
 	if err != nil {
-		return DispatchResult{}, fmt.Errorf("read the state of receiver %s: %w", settings.Receiver, err)
+		return DispatchResult{}, err
 	}
-	state, err := ParseState(stored)
-	if err != nil {
-		return DispatchResult{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
-	}
-	d := &dispatch{Dispatcher: c, scanner: scanner, settings: settings, coverage: coverage, stored: stored, state: state}
-	do := d.run
+	before, do := d.state, d.run
 	if settings.Address.hasState() {
 		do = d.sendAlerts
 	}
 	if err = do(ctx); err != nil {
 		err = fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
-	return DispatchResult{Next: d.next, Before: state, After: d.state, Outcome: d.outcome}, err
+	return DispatchResult{Next: d.next, Before: before, After: d.state, Outcome: d.outcome}, err
+}
+
+// load reads the state of a receiver.
+func (c Dispatcher) load(ctx context.Context, scanner string, settings Settings, coverage Coverage) (*dispatch, error) {
+	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of receiver %s: %w", settings.Receiver, err)
+	}
+	state, err := ParseState(stored)
+	if err != nil {
+		return nil, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
+	}
+	return &dispatch{Dispatcher: c, scanner: scanner, settings: settings, coverage: coverage, stored: stored, state: state}, nil
 }
 
 // dispatch is one call of Dispatcher.Dispatch.

@@ -41,6 +41,8 @@ const (
 	KindChanges Kind = "News"
 	// KindAlerts has no content of its own: Delivery.Alerts has all that is present.
 	KindAlerts Kind = "Alerts"
+	// KindTest is a message that a person requested to see whether it arrives. It has no content, and announces nothing.
+	KindTest Kind = "Test"
 )
 
 // ClusterScannerKind is Message.ScannerKind for a ClusterScanner.

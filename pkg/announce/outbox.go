@@ -164,8 +164,7 @@ func (d *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 			answered.RefusedSince = now
 		}
 	}
-	inProgress := outcome.Result == UnknownOutcome && outcome.Reason == ReasonInProgress
-	if refused || inProgress {
+	if refused || outcome.isInProgress() {
 		state.Unanswered = max(0, state.Unanswered-1)
 	}
 	switch {
@@ -175,7 +174,7 @@ func (d *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 			answered.recordThread(d.settings.Address, outcome, announcement)
 		}
 		return state, announcement, err
-	case outcome.Result == RateLimited, inProgress:
+	case outcome.Result == RateLimited, outcome.isInProgress():
 		// Neither counts as a failure, which would make the next wait longer than requested. The status still shows it.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
 		state.LastError, state.Stopped = deliveryError(now, outcome), nil

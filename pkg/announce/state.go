@@ -60,6 +60,8 @@ type State struct {
 	AlertsEnd time.Time     `json:"alertsEnd,omitzero"`
 	// Stopped is set while delivery cannot succeed before the user changes something.
 	Stopped *Stopped `json:"stopped,omitempty"`
+	// Test is the last test message; nil if none was requested.
+	Test *TestMessage `json:"test,omitempty"`
 	// LastError describes the last attempt if it delivered nothing; nil after a delivery.
 	LastError *DeliveryError `json:"lastError,omitempty"`
 }

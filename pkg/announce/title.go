@@ -53,6 +53,8 @@ func (m Message) subject() string {
 		all = fmt.Sprintf("%d known exploited among %s", n, all)
 	}
 	switch m.Kind {
+	case KindTest:
+		return "Test message for " + m.where()
 	case KindChanges:
 		return m.exploitedTitle()
 	case KindBaselineRenewed:

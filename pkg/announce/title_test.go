@@ -106,6 +106,8 @@ func TestTitles(t *testing.T) {
 		"First scan of shop: 1 finding in 64 images":                     only(Message{Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 64}, 0, "shop"),
 		"New: CVE-1 in bank":                                             only(announced(item(diff.ChangeNew, "CVE-1")), 0, "bank"),
 		"New: CVE-1 in 7 namespaces":                                     only(announced(item(diff.ChangeNew, "CVE-1")), 4, "a", "b", "c"),
+		"Test message for prod-eu/shop":                                  in("prod-eu", Message{Kind: KindTest, Namespace: "shop"}),
+		"Test message for the cluster":                                   cluster(Message{Kind: KindTest}),
 		"ClusterScanner all: no scan succeeds":                           cluster(Message{Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing}}}),
 		"First scan of namespace blog: 3 findings":                       cluster(Message{Kind: KindChanges, Totals: finding.Counts{High: 3}, JoinedNamespaces: []NamespaceSummary{{Namespace: "blog"}}}),
 		"First scan of 40 namespaces: 3 findings":                        cluster(Message{Kind: KindChanges, Totals: finding.Counts{High: 3}, JoinedNamespaces: make([]NamespaceSummary, 5), MoreJoinedNamespaces: 35}),

@@ -122,7 +122,7 @@ the address in --server or the variable ` + envServer + `.`,
 	flags.StringVar(&s.serviceAccount, "service-account", "", "[namespace/]name of a ServiceAccount whose token is requested for the REST API")
 	root.AddCommand(
 		s.findingsCommand(), s.imageCommand(), s.cveCommand(), s.actionsCommand(), s.sbomCommand(),
-		s.whyCommand(), s.statusCommand(), s.rescanCommand(), s.exceptCommand(), s.uiCommand(),
+		s.whyCommand(), s.statusCommand(), s.rescanCommand(), s.testMessageCommand(), s.exceptCommand(), s.uiCommand(),
 		s.versionCommand(),
 	)
 	return root

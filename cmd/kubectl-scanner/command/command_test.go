@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -194,6 +196,51 @@ func TestRescan(t *testing.T) {
 	w.must(w.cluster.Get(t.Context(), client.ObjectKeyFromObject(scanner), &got))
 	if got.Annotations[v1alpha1.AnnotationRequestedAt] != "2026-03-01T12:00:00Z" {
 		t.Errorf("the annotations are %v", got.Annotations)
+	}
+}
+
+// TestTestMessage: the command succeeds only if the receiver took the message of its own request, and says otherwise why not.
+func TestTestMessage(t *testing.T) {
+	w := newWorld(t)
+	f := fixture{world: w, ctx: t.Context()}
+	f.namespaces("sends")
+	scanner := f.scanner("sends", v1alpha1.ImageCounts{})
+	w.must(f.err)
+	for _, name := range []string{"other", "third"} {
+		scanner.Spec.Notifications = append(scanner.Spec.Notifications, v1alpha1.Receiver{
+			Name: name, Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack"}},
+		})
+	}
+	w.must(w.cluster.Update(t.Context(), scanner))
+	second := &v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: "sends", Name: "second"}, Spec: *scanner.Spec.DeepCopy()}
+	second.Spec.Notifications, second.Spec.Suspend = second.Spec.Notifications[1:], ptr.To(true)
+	w.must(w.cluster.Create(t.Context(), second))
+	kubeconfig := w.kubeconfig("sends", w.token("editor", "sends", "scanner-operator-edit", "scanner-operator-view"))
+	var text strings.Builder
+	run := func(outcome v1alpha1.TestMessageOutcome, request, message, line string) {
+		t.Helper()
+		w.must(w.cluster.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
+		scanner.Status.TestMessage = &v1alpha1.TestMessageStatus{Request: request, Outcome: outcome, Message: message}
+		w.must(w.cluster.Status().Update(t.Context(), scanner))
+		args := strings.Fields(line)
+		text.WriteString(transcript(args, w.run(kubeconfig, args...)) + "\n")
+	}
+	const request = "team 2026-03-01T12:00:00Z"
+	run(v1alpha1.TestMessageDelivered, request, "", "test-message team")
+	run(v1alpha1.TestMessageDelivered, request, "RecipientsRefused: the mail server took the message for 1 of 2 recipients", "test-message team --scanner default")
+	run(v1alpha1.TestMessageFailed, request, "SecretNotFound: there is no Secret slack in namespace sends", "test-message team")
+	run(v1alpha1.TestMessagePending, request, "", "test-message team --timeout 10ms")
+	run(v1alpha1.TestMessageDelivered, "team 2026-02-28T12:00:00Z", "", "test-message team --timeout 10ms")
+	run(v1alpha1.TestMessageDelivered, request, "", "test-message nobody")
+	run(v1alpha1.TestMessageDelivered, request, "", "test-message nobody --scanner default")
+	run(v1alpha1.TestMessageDelivered, request, "", "test-message other")
+	run(v1alpha1.TestMessageDelivered, request, "", "test-message other --scanner second")
+	run(v1alpha1.TestMessageDelivered, request, "", "test-message team --cluster-scanner platform")
+	run(v1alpha1.TestMessageDelivered, request, "", "test-message team --scanner default --cluster-scanner platform")
+	golden(t, "test-message", text.String())
+	w.must(w.cluster.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
+	if got := scanner.Annotations[v1alpha1.AnnotationTestMessage]; got != request {
+		t.Errorf("the annotation is %q, want %q", got, request)
 	}
 }
 

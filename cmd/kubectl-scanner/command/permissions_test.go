@@ -26,6 +26,7 @@ func TestPermissionsOfCommands(t *testing.T) {
 		{"findings", nil}, {"image web", nil}, {"cve CVE-2026-0001", nil}, {"actions", nil}, {"sbom web", nil}, {"why web", nil}, {"status", nil},
 		{"why web -o json", []string{"for the receivers of a ClusterScanner"}},
 		{"rescan web", []string{"for an IMAGE"}}, {"rescan --scanner default", []string{"with --scanner"}},
+		{"test-message team", []string{"without --scanner and --cluster-scanner", "without --cluster-scanner"}},
 		{"except CVE-2026-0001 --reason x --status fixed --yes", []string{"not with --cluster", "to show what it suppresses"}},
 		{"except CVE-2026-0001 --reason x --status fixed --yes --name e", []string{"not with --cluster", "to show what it suppresses", "if one of this name exists"}},
 	} {
@@ -44,6 +45,8 @@ func TestPermissionsOfCommands(t *testing.T) {
 				scanner := f.scanner(namespace, v1alpha1.ImageCounts{Total: 1, Scanned: 1})
 				f.scanned(scanner, "web", []string{"Deployment/web"}, vulnerable("CVE-2026-0001", "openssl", "3.0.11", finding.High, "3.0.14"))
 				w.must(f.err)
+				scanner.Status.TestMessage = &v1alpha1.TestMessageStatus{Request: "team 2026-03-01T12:00:00Z", Outcome: v1alpha1.TestMessageDelivered}
+				w.must(w.cluster.Status().Update(f.ctx, scanner))
 				granted := slices.Clone(needs)
 				if missing >= 0 {
 					granted = slices.Delete(granted, missing, missing+1)

@@ -101,15 +101,8 @@ func (s *session) requestRescan(ctx context.Context, scanner client.Object, key 
 	if err := cluster.Get(ctx, key, scanner); err != nil {
 		return err
 	}
-	before := scanner.DeepCopyObject().(client.Object)
-	annotations := scanner.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
 	// Only a new value counts, so it has the fraction of the second.
-	annotations[v1alpha1.AnnotationRequestedAt] = s.Clock.Now().UTC().Format(time.RFC3339Nano)
-	scanner.SetAnnotations(annotations)
-	if err := cluster.Patch(ctx, scanner, client.MergeFrom(before)); err != nil {
+	if err := annotate(ctx, cluster, scanner, v1alpha1.AnnotationRequestedAt, s.Clock.Now().UTC().Format(time.RFC3339Nano)); err != nil {
 		return err
 	}
 	note := ""
@@ -118,4 +111,16 @@ func (s *session) requestRescan(ctx context.Context, scanner client.Object, key 
 	}
 	fmt.Fprintf(s.results(), "All images of %s %s are scanned again.%s\n", kind, key.Name, note)
 	return nil
+}
+
+// annotate sets an annotation of an object that was read.
+func annotate(ctx context.Context, cluster client.Client, o client.Object, name, value string) error {
+	before := o.DeepCopyObject().(client.Object)
+	annotations := o.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[name] = value
+	o.SetAnnotations(annotations)
+	return cluster.Patch(ctx, o, client.MergeFrom(before))
 }
