@@ -61,6 +61,7 @@ func parseCleanup(args []string, work *cleanup.Cleaner) error {
 	flags.BoolVar(&work.Scanners, "scanners", false, "delete all Scanners and ClusterScanners first, and let a manager that runs undo what it did for them")
 	flags.StringVar(&work.ClusterScanner, "cluster-scanner", "", "delete the ClusterScanner with this name first, as --scanners does with all")
 	flags.BoolVar(&work.StopManager, "stop-manager", false, "scale the manager's Deployment to zero and wait for its pods to end before anything else is removed")
+	flags.BoolVar(&work.Permissions, "permissions", false, "remove nothing, only name the ClusterRoleBindings that an earlier installation has left, also beside a newer one")
 	flags.DurationVar(&work.Timeout, "timeout", 2*time.Minute, "how long to wait for Scanners and ClusterScanners to go, and for the manager to stop")
 	database := flags.Bool("database", false, "delete the claim that holds vulnerability databases, which can be downloaded again")
 	flags.BoolVar(&work.Results, "results", false, "delete all ImageScans and the store's claim "+storePVC+": all findings, and the record of what was announced; a database on a server stays")

@@ -55,6 +55,8 @@ type Cleaner struct {
 	Results bool
 	// CRDs deletes the operator's CustomResourceDefinitions, and with them all objects of these kinds.
 	CRDs bool
+	// Permissions removes nothing, and only names the ClusterRoleBindings that an earlier installation has left.
+	Permissions bool
 	// Out receives one line for each object that is changed.
 	Out io.Writer
 
@@ -70,6 +72,9 @@ type ObjectRef struct {
 
 // Run performs the cleanup. It continues after a failure and returns all failures in one error. Run is idempotent.
 func (c *Cleaner) Run(ctx context.Context) error {
+	if c.Permissions {
+		return c.printPermissions(ctx)
+	}
 	manager, err := c.manager(ctx)
 	failed := []error{err}
 	if c.Scanners || c.ClusterScanner != "" {

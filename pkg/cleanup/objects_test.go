@@ -259,8 +259,8 @@ func TestCleanupForbidden(t *testing.T) {
 	p.Expect(p.finalizers(pod)).To(BeEmpty())
 }
 
-// TestCleanupNamesPermissions: after the operator was uninstalled, cleanup names the ClusterRoleBindings that give a ServiceAccount of its namespace
-// permissions although the account does not exist. Those of accounts that exist, and of other namespaces, are not named.
+// TestCleanupNamesPermissions: cleanup names the ClusterRoleBindings that an earlier installation has left, also beside a newer one: of accounts of its
+// namespace, or of a manager in any namespace, that do not exist; and those of versions that OLM has removed. Others are not named.
 func TestCleanupNamesPermissions(t *testing.T) {
 	p := newTestCluster(t)
 	binding := func(name, namespace, account string) *rbacv1.ClusterRoleBinding {
@@ -272,12 +272,38 @@ func TestCleanupNamesPermissions(t *testing.T) {
 	}
 	p.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "there"}},
 		binding("left", p.namespace, "gone"), binding("used", p.namespace, "there"), binding("other", "default", "gone"))
-	output, err := p.runCleanup(false, interceptor.Funcs{}, nil)
-	p.must(err)
-	p.Expect(output).To(Equal(p.expandNamespace("ClusterRoleBinding @-left: gives the permissions of ClusterRole any to ServiceAccount @/gone, which does not exist, " +
-		"so to whoever creates it: kubectl delete clusterrolebinding @-left\n")))
+	elsewhere := binding("elsewhere", p.namespace+"-before", p.manager())
+	removed, present := binding("removed", p.namespace, "there"), binding("present", p.namespace, "there")
+	for version, b := range map[string]*rbacv1.ClusterRoleBinding{"removed": removed, "present": present} {
+		b.Labels = map[string]string{"olm.owner": version, "olm.owner.namespace": p.namespace, "olm.owner.kind": "ClusterServiceVersion"}
+	}
+	p.create(elsewhere, removed, present)
+	olm := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		if o.GetObjectKind().GroupVersionKind().Kind == "ClusterServiceVersion" && key.Name == "present" {
+			return nil
+		}
+		return c.Get(ctx, key, o, options...)
+	}}
+	all := []string{
+		p.expandNamespace("ClusterRoleBinding @-left: gives the permissions of ClusterRole any to ServiceAccount @/gone, which does not exist, " +
+			"so to whoever creates it: kubectl delete clusterrolebinding @-left"),
+		p.expandNamespace("ClusterRoleBinding @-elsewhere: gives the permissions of ClusterRole any to ServiceAccount @-before/manager-of-@, " +
+			"which does not exist, so to whoever creates it: kubectl delete clusterrolebinding @-elsewhere"),
+		p.expandNamespace("ClusterRoleBinding @-removed: gives the permissions of ClusterRole any to ServiceAccount @/there, although OLM made it for " +
+			"ClusterServiceVersion removed, which does not exist: kubectl delete clusterrolebinding @-removed"),
+	}
+	named := func(change func(*Cleaner)) (mine []string) {
+		output, err := p.runCleanup(false, olm, change)
+		p.must(err)
+		for line := range strings.Lines(output) {
+			if strings.HasPrefix(line, "ClusterRoleBinding "+p.namespace) {
+				mine = append(mine, strings.TrimSpace(line))
+			}
+		}
+		return mine
+	}
+	p.Expect(named(nil)).To(ConsistOf(all))
 	deployment := p.aManager(1)
-	output, _ = p.runCleanup(false, interceptor.Funcs{}, nil)
-	p.Expect(output).NotTo(ContainSubstring("ClusterRoleBinding"), "a manager is installed")
-	p.delete(deployment)
+	p.Expect(named(func(c *Cleaner) { c.Permissions = true })).To(ConsistOf(all), "a manager is installed")
+	p.delete(deployment, elsewhere)
 }
