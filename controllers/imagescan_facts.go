@@ -61,7 +61,10 @@ func (r *ImageScanReconciler) readFacts(ctx context.Context, s *imageScanScope) 
 	if err != nil {
 		return err
 	}
-	f.Results, err = scan.Read(ctx, r.Store, s.backend, s.image, f.CatalogedAs, store.ImageExceptions{Exceptions: exceptions, Images: s.imageNames()})
+	f.Results, err = scan.Read(ctx, r.Store, s.backend, s.image, f.CatalogedAs, store.ImageExceptions{
+		Exceptions: exceptions, Images: s.imageNames(),
+		Announced: store.AnnouncedReports{Namespace: s.scan.Namespace, Image: s.key, Sources: announcedSources(s.scanner)},
+	})
 	return err
 }
 

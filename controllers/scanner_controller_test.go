@@ -153,7 +153,7 @@ func TestScannerStatus(t *testing.T) {
 	}
 }
 
-// TestAnnouncedSourcesCount: the findings of a source of external reports count as long as the Scanner announces the source.
+// TestAnnouncedSourcesCount: the findings of a source of external reports count as long as the Scanner announces the source, also those of an image.
 func TestAnnouncedSourcesCount(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -185,6 +185,29 @@ func TestAnnouncedSourcesCount(t *testing.T) {
 		if got := u.reconcileScanner().Status.Findings; got.Critical != tt.critical || got.Low != tt.low {
 			t.Errorf("with %+v: findings %+v, want %d critical and %d low", tt.sources, got, tt.critical, tt.low)
 		}
+		if after, _ := u.reconcile(scan); after.Status.Findings.Critical != tt.critical || after.Status.Findings.Low != tt.low || len(after.Status.TopFindings) != int(tt.critical+tt.low) {
+			t.Errorf("with %+v, the image has %+v and the worst are %+v, want %d critical and %d low", tt.sources, after.Status.Findings, after.Status.TopFindings, tt.critical, tt.low)
+		}
+	}
+}
+
+// TestImageOfAnAnnouncedSource: an image is not clean if only an announced source knows a vulnerability.
+func TestImageOfAnAnnouncedSource(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) {
+		s.Spec.ExternalReports.Sources = []v1alpha1.ReportSource{{Name: "trivy-ci", Announce: ptr.To(true)}}
+	})
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("c", web)))
+	u.saveReport(web)
+	u.reconcile(scan)
+	_, err := u.store.SaveExternalReport(t.Context(), store.ExternalReport{
+		ExternalKey: store.ExternalKey{Namespace: fixtureNamespace, Digest: scan.Spec.Digest, Source: "trivy-ci"}, Version: 1, Time: noon, Text: strings.NewReader("{}"),
+		Findings: []finding.Finding{vulnerability("CVE-2024-0002", finding.Low)},
+	}, func(*store.ExternalState) error { return nil })
+	u.must(err)
+	after, _ := u.reconcile(scan)
+	if message := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady).Message; !strings.HasPrefix(message, "1 finding: ") {
+		t.Errorf("the image is described as %q, want its finding", message)
 	}
 }
 

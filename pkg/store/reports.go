@@ -28,6 +28,8 @@ type Summary struct {
 type ImageExceptions struct {
 	Exceptions exception.Set
 	Images     []exception.Image
+	// Announced are the reports of other tools that a Summary counts.
+	Announced AnnouncedReports
 }
 
 // topFindings is how many findings a Summary lists.
@@ -67,7 +69,8 @@ const (
 	worstID = `max((((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable) * 36028797018963968 + f.id) % 36028797018963968`
 )
 
-// Summary returns the current report without its findings, or ErrNotFound. Suppressed findings are only counted.
+// Summary returns the current report without its findings, or ErrNotFound. Suppressed findings are only counted. A vulnerability in a package that
+// only announced reports have counts once, with its worst finding.
 func (s *Store) Summary(ctx context.Context, subject Subject, e ImageExceptions) (Summary, error) {
 	summary := Summary{Subject: subject}
 	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
@@ -88,7 +91,10 @@ func (s *Store) Summary(ctx context.Context, subject Subject, e ImageExceptions)
 			return err
 		}
 		summary.Top, err = collect(ctx, q, selectFinding+fromPresent+butFor+worst+`LIMIT ?`, append(args, topFindings), scanOnlyFinding)
-		return err
+		if err != nil {
+			return err
+		}
+		return summary.addAnnounced(ctx, q, report, withManifest(e.Images, manifest), e, suppressed)
 	})
 	if err != nil {
 		return Summary{}, err

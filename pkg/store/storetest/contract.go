@@ -120,6 +120,7 @@ var contract = []contractTest{
 	{name: "WithdrawnReportsTakeNothing", run: suite.testWithdrawnReportsTakeNothing},
 	{name: "AnnouncedSources", run: suite.testAnnouncedSources},
 	{name: "AnnouncedReportsCount", run: suite.testAnnouncedReportsCount},
+	{name: "SummaryWithAnnouncedReports", run: suite.testSummaryWithAnnouncedReports},
 	{name: "AbsenceOfWhatASourceKnew", run: suite.testAbsenceOfWhatASourceKnew},
 	{name: "WorkloadEvidence", run: suite.testWorkloadEvidence},
 

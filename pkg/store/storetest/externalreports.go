@@ -14,7 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -492,5 +494,54 @@ func (on suite) testAnnouncedReportsCount(t *testing.T) {
 			equal(t, fmt.Sprintf("%s: details in %+v", step.what, seen), []any{details.Images, details.KnownExploited}, []any{step.runs, step.runs > 0})
 		}
 		equal(t, step.what+": IDs in another namespace", len(got[store.VulnerabilityDetails](t)(f.Vulnerability(t.Context(), inBlog, "CVE-2026-0001")).IDs), 0)
+	}
+}
+
+// testSummaryWithAnnouncedReports: what only announced reports have counts once among the findings of an image, in its namespace.
+func (on suite) testSummaryWithAnnouncedReports(t *testing.T) {
+	f := on.newStore(t)
+	own, both := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl")
+	f.running(t, "web", "web", own, both)
+	for source, severities := range map[string]finding.Severity{"ci": finding.Low, "nightly": finding.Critical, "ignored": finding.Critical} {
+		k := externalKey("shop")
+		k.Source = source
+		found := []finding.Finding{both, vulnerable("CVE-2026-0003", "npm-lib", severity(severities), fixed), vulnerable("CVE-2026-0004 of "+source, "npm-lib")}
+		f.saveExternal(t, externalReport(k, f.clock.Now(), source, found...))
+	}
+	elsewhere := externalKey("bank")
+	f.saveExternal(t, externalReport(elsewhere, f.clock.Now(), "elsewhere", vulnerable("CVE-2026-0005", "npm-lib")))
+	arm := externalKey("shop")
+	arm.Platform, arm.Source = "linux/arm64", "nightly"
+	f.saveExternal(t, externalReport(arm, f.clock.Now(), "arm", vulnerable("CVE-2026-0006", "npm-lib")))
+
+	suppressing := func(vulnerabilities ...string) exception.Set {
+		return exception.NewSet([]exception.Exception{{UID: "x", Namespace: "shop", Vulnerabilities: vulnerabilities}}, f.clock.Now())
+	}
+	names := []exception.Image{{Reference: image.Reference{Repository: "web", Tag: "1"}, Digest: key("web").Digest, Namespace: "shop"}}
+	for name, test := range map[string]struct {
+		sources    []string
+		exceptions exception.Set
+		high, all  int
+		suppressed int
+		top        string
+	}{
+		"no source":                          {nil, exception.Set{}, 2, 2, 0, "CVE-2026-0001"},
+		"one source":                         {[]string{"ci"}, exception.Set{}, 3, 4, 0, "CVE-2026-0001"},
+		"a source without a report":          {[]string{"other"}, exception.Set{}, 2, 2, 0, "CVE-2026-0001"},
+		"two sources, of which one is worse": {[]string{"ci", "nightly"}, exception.Set{}, 4, 5, 0, "CVE-2026-0003"},
+		"an exception for what both have":    {[]string{"ci", "nightly"}, suppressing("CVE-2026-0002"), 3, 4, 1, "CVE-2026-0003"},
+		"an exception for what sources have": {[]string{"ci", "nightly"}, suppressing("CVE-2026-0003"), 4, 4, 1, "CVE-2026-0001"},
+		"an exception for all":               {[]string{"ci"}, exception.NewSet([]exception.Exception{{UID: "x", Namespace: "shop", Packages: []exception.Package{{Name: "*"}}}}, f.clock.Now()), 0, 0, 4, ""},
+	} {
+		summary := got[store.Summary](t)(f.Summary(t.Context(), subject("web"), store.ImageExceptions{
+			Exceptions: test.exceptions, Images: names, Announced: store.AnnouncedReports{Namespace: "shop", Image: key("web"), Sources: test.sources},
+		}))
+		equal(t, name+": high, all, suppressed", []int{summary.Counts.High, summary.Counts.Total(), summary.Suppressed}, []int{test.high, test.all, test.suppressed})
+		top := ""
+		if len(summary.Top) > 0 {
+			top = summary.Top[0].ID
+		}
+		equal(t, name+": the worst", top, test.top)
+		equal(t, name+": listed", len(summary.Top), test.all)
 	}
 }
