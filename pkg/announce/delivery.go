@@ -136,7 +136,7 @@ const (
 	ReasonInvalidToken    = "InvalidToken"    // the Secret holds no token of a Slack app, or unusable credentials or certificates
 	// ReasonChannelNotAllowed is that of a direct message, which the administrator does not allow.
 	ReasonChannelNotAllowed = "ChannelNotAllowed"
-	ReasonReceiverRefused = "ReceiverRefused" // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
+	ReasonReceiverRefused   = "ReceiverRefused" // 3xx, 4xx, or an error of Slack's API: the message quotes the receiver
 	// ReasonRecipientsRefused comes with Delivered: some of a mail's recipients were refused for good.
 	ReasonRecipientsRefused = "RecipientsRefused"
 	ReasonReceiverLimited   = "ReceiverLimited" // 429, 503 with Retry-After, or the notifier's own budget

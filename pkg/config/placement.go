@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -41,6 +43,8 @@ func (p Placement) validate(errs *fieldErrors, path string) {
 }
 
 func validateToleration(errs *fieldErrors, field string, t corev1.Toleration) {
+	problems := slices.Concat(validation.IsQualifiedName(cmp.Or(t.Key, "any")), validation.IsValidLabelValue(t.Value))
+	errs.check(len(problems) == 0, field, "%s", strings.Join(problems, "; "))
 	operators := []corev1.TolerationOperator{"", corev1.TolerationOpEqual, corev1.TolerationOpExists}
 	errs.check(slices.Contains(operators, t.Operator), field+".operator", "%q must be Equal or Exists", t.Operator)
 	effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
@@ -66,8 +70,18 @@ func validateNodeAffinity(errs *fieldErrors, field string, affinity corev1.NodeA
 	}
 	for name, term := range terms {
 		for i, expression := range term.MatchExpressions {
-			_, err := labels.NewRequirement(expression.Key, requirementOperators[expression.Operator], expression.Values)
-			errs.check(err == nil, fmt.Sprintf("%s.matchExpressions[%d]", name, i), "%v", err)
+			field := fmt.Sprintf("%s.matchExpressions[%d]", name, i)
+			operator, known := requirementOperators[expression.Operator]
+			errs.check(known, field+".operator", "%q must be In, NotIn, Exists, DoesNotExist, Gt or Lt", expression.Operator)
+			if known {
+				_, err := labels.NewRequirement(expression.Key, operator, expression.Values)
+				errs.check(err == nil, field, "%v", err)
+			}
+		}
+		for i, named := range term.MatchFields {
+			isOne := named.Operator == corev1.NodeSelectorOpIn || named.Operator == corev1.NodeSelectorOpNotIn
+			errs.check(named.Key == metav1.ObjectNameField && isOne && len(named.Values) == 1, fmt.Sprintf("%s.matchFields[%d]", name, i),
+				"must have the key metadata.name, the operator In or NotIn, and one value")
 		}
 	}
 }

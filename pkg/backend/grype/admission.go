@@ -29,6 +29,10 @@ const webhookFailed = "failed calling webhook"
 // plugin/pkg/admission/serviceaccount/admission.go).
 const missingAccount = "error looking up service account "
 
+// missingPriority is in the API server's error about a pod whose PriorityClass does not exist (k8s.io/kubernetes,
+// plugin/pkg/admission/priority/admission.go).
+const missingPriority = "no PriorityClass with name "
+
 // rejections maps phrases of API server errors to reasons. The first match counts. Sources: k8s.io/apiserver,
 // plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go; k8s.io/pod-security-admission,
 // admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and plugin/policy/validating/dispatcher.go.
@@ -59,6 +63,10 @@ func (b *Backend) rejectionFailure(record store.Job, otherwise, what, answer str
 			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/understand/security-policies.md): " + quoteLine(words)}
 	}
 	reason := otherwise
+	if strings.Contains(answer, missingPriority) {
+		what = "the PriorityClass of the Job does not exist: create it, or change priorityClassName in spec.backend.grype.job of the Scanner; of Jobs in the operator's " +
+			"namespace, in grype.catalog or grype.match of the operator's configuration"
+	}
 	for _, r := range rejections {
 		if strings.Contains(answer, r.words) {
 			reason = r.reason

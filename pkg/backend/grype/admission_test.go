@@ -230,6 +230,11 @@ func TestRejectingNamespaces(t *testing.T) {
 			nil, func(ns string) []client.Object { return denyingPolicy(ns, "batch", "jobs") },
 			asItIs, "JobRejected: the operator's own policy does not know the Job", "docs/understand/security-policies.md): only images of the house",
 		},
+		"priority-class-that-is-missing": {
+			nil, func(string) []client.Object { return nil },
+			func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "nowhere" },
+			"NoPod: the PriorityClass of the Job does not exist: create it, or change priorityClassName", "no PriorityClass with name nowhere was found",
+		},
 		"pod-security-and-injection": {
 			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },
 			injected, "PodSecurity: the namespace's pod security level does not allow the worker's pod", `violates PodSecurity "restricted:latest": privileged`,
