@@ -8,17 +8,18 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/export"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
 const (
-	// maxExports bounds the exports in progress, and with them the memory for documents.
-	maxExports = 2
+	// maxExports bounds the exports in progress, and with them the memory for documents. The slow tools of one namespace leave one of them to others.
+	maxExports            = 2
+	maxExportsOfNamespace = 1
 	// exportRetry is the wait that is requested while another export is in progress.
 	exportRetry = 10 * time.Second
 	// reasonBusy is the reason of an export that has to wait for another one. The tool itself requests no wait.
@@ -36,13 +37,17 @@ func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The document is read only when there is a slot for it.
-	release := s.exports.take("")
-	if release == nil {
+	namespace := r.Header.Get(export.NamespaceHeader)
+	release, exceeded := s.exports.Take(limits.Bound{Owner: "namespace " + namespace, Max: maxExportsOfNamespace}, limits.Bound{Owner: "all", Max: maxExports})
+	if exceeded >= 0 {
 		s.answer(w, epoch, busy("too many exports at the moment"))
 		return
 	}
 	defer release()
 	request, err := s.readExport(w, r)
+	if err == nil && request.Receiver.Namespace != namespace {
+		err = fmt.Errorf("%s: want receiver.namespace", export.NamespaceHeader)
+	}
 	if err != nil {
 		refuseBody(w, err)
 		return
@@ -86,8 +91,8 @@ func (s *Server) export(ctx context.Context, r export.Request, epoch int64) anno
 		post: func(ctx context.Context, to receiver.Address) announce.Outcome {
 			// Some versions of DefectDojo create a product twice for two imports at once
 			// (https://github.com/DefectDojo/django-DefectDojo/issues/11154).
-			release := s.exports.take(to.Key())
-			if release == nil {
+			release, exceeded := s.exports.Take(limits.Bound{Owner: "tool " + to.Key(), Max: 1})
+			if exceeded >= 0 {
 				return busy("another export to this tool is in progress")
 			}
 			defer release()
@@ -95,34 +100,4 @@ func (s *Server) export(ctx context.Context, r export.Request, epoch int64) anno
 		},
 		log: []any{"export", r.Project.Label(ref.Type), "scanner", r.Scanner, "bytes", len(r.Document)},
 	})
-}
-
-// exportSlots are the slots of exports in progress. It is safe for concurrent use.
-type exportSlots struct {
-	mu    sync.Mutex
-	taken map[string]int
-}
-
-// take takes the slot of a tool's address, or one of maxExports for an empty address. release is nil if there is none.
-func (e *exportSlots) take(address string) (release func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	limit := 1
-	if address == "" {
-		limit = maxExports
-	}
-	if e.taken[address] >= limit {
-		return nil
-	}
-	if e.taken == nil {
-		e.taken = map[string]int{}
-	}
-	e.taken[address]++
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.taken[address]--; e.taken[address] == 0 {
-			delete(e.taken, address)
-		}
-	}
 }

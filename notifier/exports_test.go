@@ -308,6 +308,43 @@ func TestExportsAtOnce(t *testing.T) {
 	}
 }
 
+// TestSlowToolOfANamespace: slow tools of one namespace leave a slot to the next namespace.
+func TestSlowToolOfANamespace(t *testing.T) {
+	w := newExportWorld(t)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	w.server.answers(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/slow/") {
+			begun <- struct{}{}
+			<-finish
+		}
+		rw.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(rw, imported)
+	})
+	request := func(namespace, path string) export.Request {
+		w.cluster.set(namespace+"/"+path, map[string]string{"address": w.server.URL + "/" + path + "/\n", "token": apiKey})
+		r := exportRequest()
+		r.Receiver.Namespace, r.Receiver.SecretName, r.Scanner = namespace, path, namespace+"/default"
+		return r
+	}
+	slow, more, other := request("shop", "slow"), request("shop", "more"), request("bank", "fast")
+	first := make(chan announce.Outcome)
+	go func() { first <- w.manager.SendExport(context.Background(), slow) }()
+	<-begun
+	if outcome := w.export(more); outcome.Result != announce.RateLimited || outcome.RetryAfter <= 0 {
+		t.Errorf("another export of the namespace: %+v, want RateLimited", outcome)
+	}
+	if outcome := w.export(other); outcome.Result != announce.Delivered {
+		t.Errorf("an export of another namespace: %+v, want Delivered", outcome)
+	}
+	close(finish)
+	if outcome := <-first; outcome.Result == announce.RateLimited {
+		t.Errorf("the first export: %+v", outcome)
+	}
+	if outcome := w.export(more); outcome.Result != announce.Delivered {
+		t.Errorf("an export after the first: %+v, want Delivered", outcome)
+	}
+}
+
 // TestDeposedExport: a manager that was replaced exports nothing.
 func TestDeposedExport(t *testing.T) {
 	w := newExportWorld(t)

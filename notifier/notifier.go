@@ -92,7 +92,8 @@ type Server struct {
 	// flights joins concurrent requests for the same message and receiver into one delivery.
 	flights singleflight.Group
 	epochs  epochs
-	exports exportSlots
+	// exports are those in progress: of all, by namespace and by tool.
+	exports limits.Quota
 }
 
 // New returns a Server.

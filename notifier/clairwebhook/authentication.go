@@ -110,7 +110,7 @@ func (s *Server) lookUp(ctx context.Context, name types.NamespacedName) (*secret
 	if _, met := s.knownNamespaces.Get(name.Namespace); met {
 		rate = name.Namespace
 	}
-	if !s.lookups.allow(rate) {
+	if s.lookups.Take(rate) > 0 {
 		return nil, errBusy
 	}
 	// Other requests may share this lookup, so it must not end with this request.

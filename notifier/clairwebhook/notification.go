@@ -65,15 +65,15 @@ func (s *Server) handle(ctx context.Context, t task) error {
 
 // markAndDelete marks the ImageScans in a notification, then deletes the notification in Clair.
 func (s *Server) markAndDelete(ctx context.Context, t task) error {
-	own, leave, err := s.inProgress.acquire(t.scanner.Namespace)
+	leave, err := take(&s.inProgress, t.scanner.Namespace, maxWorkPerNamespace, maxWork)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if !s.notifications.allow(t.scanner.Namespace) {
+	if s.notifications.Take(t.scanner.Namespace) > 0 {
 		return errBusy
 	}
-	end, err := s.acquireRead(ctx, own)
+	end, err := s.readSlots.Acquire(ctx, t.scanner.Namespace)
 	if err != nil {
 		return err
 	}
@@ -179,20 +179,4 @@ func (s *Server) markAll(ctx context.Context, t task, engine *api.Client) error 
 	s.Log.Info("notification of Clair handled", "namespace", t.scanner.Namespace, "scanner", t.scanner.Name, "notification", t.id,
 		"images", len(concerned), "marked", marked, "unknown", unknowns)
 	return nil
-}
-
-// acquireRead waits until no other notification of the namespace is being read, and fewer than maxReads in all. end releases both.
-func (s *Server) acquireRead(ctx context.Context, own chan struct{}) (end func(), err error) {
-	select {
-	case own <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	select {
-	case s.readSlots <- struct{}{}:
-	case <-ctx.Done():
-		<-own
-		return nil, ctx.Err()
-	}
-	return func() { <-s.readSlots; <-own }, nil
 }

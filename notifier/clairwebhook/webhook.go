@@ -31,6 +31,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
 // Path is the path of the webhooks. notifier.webhook.target in Clair's configuration ends with it.
@@ -68,9 +69,9 @@ type Server struct {
 	Config
 	network *api.Network
 	// admitted bounds concurrent requests, inProgress the notifications that are being handled.
-	admitted, inProgress *namespaceSemaphore
+	admitted, inProgress limits.Quota
 	// lookups rate limits reads from the API server, notifications those from Clair instances.
-	lookups, notifications *namespaceLimiters
+	lookups, notifications *limits.Rates
 	// knownNamespaces are the namespaces known to have a Scanner for Clair. lookupFlights shares one lookup of a Scanner among concurrent requests.
 	knownNamespaces *cache.LRUExpireCache
 	lookupFlights   singleflight.Group
@@ -81,7 +82,7 @@ type Server struct {
 	handled *cache.LRUExpireCache
 	flights singleflight.Group
 	// readSlots bounds how many notifications are read at a time. indexes are cached by the Scanner's UID.
-	readSlots chan struct{}
+	readSlots *limits.Pool
 	indexes   *cache.LRUExpireCache
 	// loggedLines are the log lines of the last minute, which are not repeated.
 	loggedLines *cache.LRUExpireCache
@@ -92,10 +93,9 @@ func New(c Config) *Server {
 	lru := func(size int) *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(size, c.Clock) }
 	return &Server{
 		Config: c, network: api.NewNetwork(),
-		admitted: newNamespaceSemaphore(maxRequestsPerNamespace, maxRequests), inProgress: newNamespaceSemaphore(maxWorkPerNamespace, maxWork),
-		lookups: newNamespaceLimiters(lookupsPerSecond, lookupBurst, c.Clock), notifications: newNamespaceLimiters(notificationsPerSecond, notificationBurst, c.Clock),
+		lookups: limits.NewRates(lookupsPerSecond, lookupBurst, c.Clock), notifications: limits.NewRates(notificationsPerSecond, notificationBurst, c.Clock),
 		knownNamespaces: lru(maxNamespaces), verdicts: lru(maxVerdicts), handled: lru(maxHandled), indexes: lru(maxIndexes), loggedLines: lru(maxLoggedLines),
-		readSlots: make(chan struct{}, maxReads),
+		readSlots: limits.NewStrictPool(maxReads),
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 // process admits, authenticates, parses and handles a webhook.
 func (s *Server) process(r *http.Request) error {
 	scanner := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("scanner")}
-	_, leave, err := s.admitted.acquire(scanner.Namespace)
+	leave, err := take(&s.admitted, scanner.Namespace, maxRequestsPerNamespace, maxRequests)
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,10 @@ func IsTool(receiverType string) bool { return tools[receiverType] != nil }
 // it may be sent again, since a tool that gets the same document twice has the same findings.
 const Path = "/v1/exports"
 
+// NamespaceHeader is the header of a Request with the namespace of its receiver: the notifier shares its capacity between namespaces before it reads
+// the document.
+const NamespaceHeader = "Scanner-Operator-Namespace"
+
 // Bounds of requests.
 const (
 	// MaxDocumentBytes bounds a document, and MaxRequestBytes the body of a Request.

@@ -30,6 +30,7 @@ var errReclaimed = errors.New("limits: another tenant waits for the slot")
 // whose last turn was the longest ago, then the one that came first. The requests of a tenant are served in their order. All methods are safe for concurrent use.
 type Pool struct {
 	size, share int
+	strict      bool
 
 	mu      sync.Mutex
 	used    int
@@ -58,6 +59,14 @@ type poolSlot struct {
 // NewPool returns a pool with a number of slots.
 func NewPool(slots int) *Pool {
 	return &Pool{size: slots, share: max(1, slots/4), tenants: map[string]*poolTenant{}, turns: lru.New(maxRemembered)}
+}
+
+// NewStrictPool returns a pool in which no tenant has more than its share, even if it is alone. It is for work that takes long and cannot be
+// interrupted.
+func NewStrictPool(slots int) *Pool {
+	p := NewPool(slots)
+	p.strict = true
+	return p
 }
 
 // Acquire waits for a slot until the context ends, and returns ErrBusy then. The caller must call release, once or several times.
@@ -181,7 +190,7 @@ func (p *Pool) next() (next *poolTenant) {
 			next = tenant
 		}
 	}
-	if waiting > 1 && len(next.held) >= p.share {
+	if next != nil && (waiting > 1 || p.strict) && len(next.held) >= p.share {
 		return nil
 	}
 	return next

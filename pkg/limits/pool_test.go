@@ -230,3 +230,33 @@ func TestWorkEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestStrictPool: a tenant that is alone has no more than its share, so that others never wait for its work.
+func TestStrictPool(t *testing.T) {
+	for size, share := range map[int]int{1: 1, 3: 1, 8: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			p, u := NewStrictPool(size), &users{}
+			ctx, stop := context.WithCancel(t.Context())
+			var wait sync.WaitGroup
+			defer wait.Wait()
+			defer stop()
+			flood(ctx, &wait, p, u, "alone", 3*size, time.Minute)
+			synctest.Wait()
+			if u.held["alone"] != share {
+				t.Errorf("a tenant that is alone has %d slots of %d, want %d", u.held["alone"], size, share)
+			}
+			if size == 1 {
+				return
+			}
+			began := time.Now()
+			release, err := p.Acquire(t.Context(), "other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+			if waited := time.Since(began); waited > 0 {
+				t.Errorf("another tenant waits %s", waited)
+			}
+		})
+	}
+}

@@ -117,10 +117,10 @@ func (c *Client) Send(ctx context.Context, d announce.Delivery) announce.Outcome
 // SendExport asks the notifier to send a document to a tool, and waits for the outcome, at most for the deadline of exports. Everything else is as
 // for Send.
 func (c *Client) SendExport(ctx context.Context, r export.Request) announce.Outcome {
-	return c.deliver(ctx, export.Path, r, c.config.ExportDeadline)
+	return c.deliver(ctx, export.Path, r, c.config.ExportDeadline, func(h http.Header) { h.Set(export.NamespaceHeader, r.Receiver.Namespace) })
 }
 
-func (c *Client) deliver(ctx context.Context, path string, value any, deadline time.Duration) announce.Outcome {
+func (c *Client) deliver(ctx context.Context, path string, value any, deadline time.Duration, headers ...func(http.Header)) announce.Outcome {
 	body, err := json.Marshal(value)
 	if err != nil {
 		return unavailable(fmt.Errorf("encode the message: %w", err))
@@ -133,6 +133,11 @@ func (c *Client) deliver(ctx context.Context, path string, value any, deadline t
 		request, err := c.request(ctx, http.MethodPost, path, body)
 		if err == nil && epoch != 0 {
 			request.Header.Set(announce.EpochHeader, strconv.FormatInt(epoch, 10))
+		}
+		for _, add := range headers {
+			if err == nil {
+				add(request.Header)
+			}
 		}
 		return request, err
 	})

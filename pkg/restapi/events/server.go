@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
 // Bounds of all streams.
@@ -42,52 +42,27 @@ type Server struct {
 	// Closing is closed when the server is about to end: the streams end then, and say so. May be nil.
 	Closing <-chan struct{}
 
-	mu     sync.Mutex
-	open   int
-	byUser map[owner]int
+	// open are the streams of all, of tenants and of users.
+	open limits.Quota
 }
 
-// owner is a tenant, or one of its users.
-type owner struct{ tenant, user string }
+// all owns all streams.
+const all = "all"
 
 // Acquire takes a slot for a stream of a user of a tenant, or returns ErrTooManyOfUser, ErrTooManyOfTenant or ErrTooMany. The caller must call
 // release once.
 func (s *Server) Acquire(tenant, user string) (release func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	owners := []owner{{tenant, user}, {tenant: tenant}}
-	switch {
-	case s.byUser[owners[0]] >= MaxStreamsPerUser:
-		return nil, ErrTooManyOfUser
-	case s.byUser[owners[1]] >= MaxStreamsPerTenant:
-		return nil, ErrTooManyOfTenant
-	case s.open >= MaxStreams:
-		return nil, ErrTooMany
-	case s.byUser == nil:
-		s.byUser = map[owner]int{}
+	release, exceeded := s.open.Take(
+		limits.Bound{Owner: "user " + user, Max: MaxStreamsPerUser}, limits.Bound{Owner: "tenant " + tenant, Max: MaxStreamsPerTenant},
+		limits.Bound{Owner: all, Max: MaxStreams})
+	if exceeded >= 0 {
+		return nil, []error{ErrTooManyOfUser, ErrTooManyOfTenant, ErrTooMany}[exceeded]
 	}
-	s.open++
-	for _, o := range owners {
-		s.byUser[o]++
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.open--
-		for _, o := range owners {
-			if s.byUser[o]--; s.byUser[o] == 0 {
-				delete(s.byUser, o)
-			}
-		}
-	}, nil
+	return release, nil
 }
 
 // Open returns the number of streams that have a slot.
-func (s *Server) Open() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open
-}
+func (s *Server) Open() int { return s.open.Used(all) }
 
 // Position returns the ID of the position after the last change. A client that loads data after it can begin a stream there.
 func (s *Server) Position() string { return s.Log.idOf(s.Log.End()) }

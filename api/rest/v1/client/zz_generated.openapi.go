@@ -241,8 +241,8 @@ type ClientInterface interface {
 	// report applies to each platform of the image.
 	//
 	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-	// update reports.
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+	// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -260,8 +260,8 @@ type ClientInterface interface {
 	// report applies to each platform of the image.
 	//
 	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-	// update reports.
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+	// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 	//
 	// Takes a body of the `application/vnd.cyclonedx+json` content type.
 	//
@@ -286,7 +286,7 @@ type ClientInterface interface {
 	//
 	// The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
 	// body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
-	// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+	// one at a time and 60 in a minute by each replica, together with reports. The caller must be allowed to update sboms.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -829,8 +829,8 @@ func (c *Client) GetExternalReport(ctx context.Context, namespace Namespace, dig
 // report applies to each platform of the image.
 //
 // The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-// update reports.
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 //
 // Takes any type of body and a specified content type.
 //
@@ -858,8 +858,8 @@ func (c *Client) PutExternalReportWithBody(ctx context.Context, namespace Namesp
 // report applies to each platform of the image.
 //
 // The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-// update reports.
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 //
 // Takes a body of the `application/vnd.cyclonedx+json` content type.
 //
@@ -904,7 +904,7 @@ func (c *Client) DeleteUploadedSBOM(ctx context.Context, namespace Namespace, di
 //
 // The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
 // body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
-// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+// one at a time and 60 in a minute by each replica, together with reports. The caller must be allowed to update sboms.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5559,8 +5559,8 @@ type ClientWithResponsesInterface interface {
 	// report applies to each platform of the image.
 	//
 	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-	// update reports.
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+	// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5578,8 +5578,8 @@ type ClientWithResponsesInterface interface {
 	// report applies to each platform of the image.
 	//
 	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-	// update reports.
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+	// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 	//
 	// Takes a body of the `application/vnd.cyclonedx+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5606,7 +5606,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
 	// body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
-	// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+	// one at a time and 60 in a minute by each replica, together with reports. The caller must be allowed to update sboms.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8383,8 +8383,8 @@ func (c *ClientWithResponses) GetExternalReportWithResponse(ctx context.Context,
 // report applies to each platform of the image.
 //
 // The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-// update reports.
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8408,8 +8408,8 @@ func (c *ClientWithResponses) PutExternalReportWithBodyWithResponse(ctx context.
 // report applies to each platform of the image.
 //
 // The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
-// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
-// update reports.
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. Each replica of the operator counts for
+// itself, so with several replicas more may be accepted. The caller must be allowed to update reports.
 //
 // Takes a body of the `application/vnd.cyclonedx+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8448,7 +8448,7 @@ func (c *ClientWithResponses) DeleteUploadedSBOMWithResponse(ctx context.Context
 //
 // The image need not run yet: an SBOM is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
 // body has at most 24 MiB, and the SBOM 64 MiB and 100,000 packages. A user, or the ServiceAccounts of a namespace together, can save
-// one at a time and 60 in a minute, as with reports. The caller must be allowed to update sboms.
+// one at a time and 60 in a minute by each replica, together with reports. The caller must be allowed to update sboms.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
