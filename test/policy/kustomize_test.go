@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -207,5 +209,40 @@ func TestNamespacedComponentBindsNoClusterRoleEverywhere(t *testing.T) {
 	}
 	if !strings.HasPrefix(reported, manager+" scanner-operator-namespaces-") {
 		t.Errorf("the manager's list is %q", reported)
+	}
+}
+
+// Every pod of config runs on nodes with Linux, for which all images are.
+func TestPodsRunOnLinux(t *testing.T) {
+	pods := 0
+	err := filepath.WalkDir(config, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var object struct {
+				Spec struct {
+					Template corev1.PodTemplateSpec
+				}
+			}
+			if yaml.Unmarshal([]byte(document), &object) != nil {
+				continue // another kind, or a list of patches
+			}
+			pod := object.Spec.Template.Spec
+			if len(pod.Containers) == 0 || pod.Containers[0].Image == "" { // a patch
+				continue
+			}
+			if pods++; pod.NodeSelector[corev1.LabelOSStable] != "linux" {
+				t.Errorf("%s: the nodes %v of the pod may have another system than Linux", path, pod.NodeSelector)
+			}
+		}
+		return nil
+	})
+	if err != nil || pods < 8 {
+		t.Errorf("%d pods, %v", pods, err)
 	}
 }
