@@ -2,6 +2,7 @@ package notifier
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,11 +18,18 @@ import (
 )
 
 const (
-	// maxExports bounds the exports in progress, and with them the memory for documents. The slow tools of one namespace leave one of them to others.
-	maxExports            = 2
-	maxExportsOfNamespace = 1
+	// maxReads bounds the requests for exports that are read at a time, and maxReadsOfNamespace those of one namespace.
+	maxReads            = 2
+	maxReadsOfNamespace = 1
+	// maxExportBytes bounds the documents of all exports in progress, which may last for export.DefectDojoTimeout. Those of one namespace take at most
+	// half of it, so that tools of one tenant that do not answer keep no other waiting. A document of export.MaxDocumentBytes fits into that half. Each
+	// export counts as minExportBytes at least, for its connection.
+	maxExportBytes = 12 << 20
+	minExportBytes = 64 << 10
 	// exportRetry is the wait that is requested while another export is in progress.
 	exportRetry = 10 * time.Second
+	// outcomeAge is how long the outcome of an export is remembered that ended after its request was answered.
+	outcomeAge = time.Hour
 	// reasonBusy is the reason of an export that has to wait for another one. The tool itself requests no wait.
 	reasonBusy = "ExportBusy"
 )
@@ -38,13 +46,13 @@ func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
 	}
 	// The document is read only when there is a slot for it.
 	namespace := r.Header.Get(export.NamespaceHeader)
-	release, exceeded := s.exports.Take(limits.Bound{Owner: "namespace " + namespace, Max: maxExportsOfNamespace}, limits.Bound{Owner: "all", Max: maxExports})
+	release, exceeded := s.exports.Take(limits.Bound{Owner: "reads of " + namespace, Max: maxReadsOfNamespace}, limits.Bound{Owner: "reads", Max: maxReads})
 	if exceeded >= 0 {
 		s.answer(w, epoch, busy("too many exports at the moment"))
 		return
 	}
-	defer release()
 	request, err := s.readExport(w, r)
+	release()
 	if err == nil && request.Receiver.Namespace != namespace {
 		err = fmt.Errorf("%s: want receiver.namespace", export.NamespaceHeader)
 	}
@@ -52,9 +60,7 @@ func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
 		refuseBody(w, err)
 		return
 	}
-	// A tool takes longer than a receiver of messages. Without support for deadlines, those of the server stay.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(export.Deadline))
-	s.answer(w, epoch, s.export(r.Context(), request, epoch))
+	s.answer(w, epoch, s.exportOnce(r.Context(), request, epoch))
 }
 
 // busy is the outcome of an export that has to wait for another one.
@@ -82,10 +88,58 @@ func (s *Server) readExport(w http.ResponseWriter, r *http.Request) (request exp
 	return request, checkSecretOf(request.Receiver)
 }
 
+// ended is an export that ended after its request was answered.
+type ended struct {
+	// document identifies what was exported.
+	document string
+	outcome  announce.Outcome
+}
+
+// exportOnce exports a document, unless an export of it is in progress, or ended since the last request. After another document, it is exported again.
+func (s *Server) exportOnce(ctx context.Context, r export.Request, epoch int64) announce.Outcome {
+	ref := r.Receiver
+	project := strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, fmt.Sprint(r.Project)}, "\x00")
+	document := fmt.Sprintf("%x %t", sha256.Sum256(r.Document), r.KeepOld)
+	flight := project + "\x00" + document
+	if s.exports.Used(flight) > 0 {
+		return inProgress(progressRetry) // at once: waiting here would keep the document twice
+	}
+	isOver := false
+	if before, found := s.unclaimed.Get(project); found {
+		s.unclaimed.Remove(project)
+		last := before.(ended)
+		if last.document == document {
+			return last.outcome
+		}
+		isOver = last.outcome.Result != announce.UnknownOutcome
+	}
+	if r.MayRunFor > 0 && !isOver {
+		return inProgress(min(progressRetry, r.MayRunFor))
+	}
+	outcome := s.join(flight, epoch, func() announce.Outcome {
+		bytes := max(len(r.Document), minExportBytes)
+		release, exceeded := s.exports.Take(limits.Bound{Owner: "all", Max: maxExportBytes, Weight: bytes},
+			limits.Bound{Owner: "namespace " + ref.Namespace, Max: maxExportBytes / 2, Weight: bytes}, limits.Bound{Owner: flight, Max: 1})
+		if exceeded >= 0 {
+			return busy("too many exports are in progress")
+		}
+		defer release()
+		outcome := s.export(ctx, r, epoch)
+		if outcome.Reason != announce.ReasonDeposed && outcome.Reason != reasonBusy { // nothing was begun
+			s.unclaimed.Add(project, ended{document, outcome}, outcomeAge)
+		}
+		return outcome
+	})
+	if !outcome.IsInProgress() {
+		s.unclaimed.Remove(project)
+	}
+	return outcome
+}
+
 // export sends a document to its tool.
 func (s *Server) export(ctx context.Context, r export.Request, epoch int64) announce.Outcome {
 	ref := r.Receiver
-	// The export continues when the caller disconnects, so that its slot is free only when the tool is.
+	// The export continues when its request was answered, so that its slot is free only when the tool is.
 	return s.attempt(context.WithoutCancel(ctx), epoch, attempt{
 		receiver: ref, caller: strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, r.Scanner}, "\x00"),
 		post: func(ctx context.Context, to receiver.Address) announce.Outcome {

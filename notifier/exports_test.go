@@ -45,7 +45,14 @@ func (i impatientExporter) Export(ctx context.Context, to receiver.Address, r ex
 
 func newExportWorld(t *testing.T, hosts ...string) *exportWorld {
 	t.Helper()
+	return newExportWorldWithin(t, 0, hosts...)
+}
+
+// newExportWorldWithin does what newExportWorld does, with a notifier that answers within a time.
+func newExportWorldWithin(t *testing.T, within time.Duration, hosts ...string) *exportWorld {
+	t.Helper()
 	w := &exportWorld{world: newBareWorld(t), server: newServer(t, announce.ReceiverTypeWebhook, false)}
+	w.answerWithin = within
 	w.server.answers(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(rw, imported)
@@ -54,7 +61,10 @@ func newExportWorld(t *testing.T, hosts ...string) *exportWorld {
 	roots.AddCert(w.server.certificate)
 	w.exporters = map[string]notifier.Exporter{}
 	for kind, exporter := range notifier.NewExporters(notifier.Network{Network: receiver.Network{Roots: receiver.Trusting(roots)}}) {
-		w.exporters[kind] = impatientExporter{exporter}
+		w.exporters[kind] = exporter
+		if within == 0 {
+			w.exporters[kind] = impatientExporter{exporter}
+		}
 	}
 	if len(hosts) == 0 {
 		hosts = []string{strings.TrimPrefix(w.server.URL, "https://")}
@@ -150,7 +160,7 @@ func TestExportOutcomes(t *testing.T) {
 		"429 without a time":     {status(429, ""), limited, 30 * time.Second, ""},
 		"500":                    {status(500, "$"), failed, 0, "answers 500"},
 		"503 with a time":        {status(503, "", "Retry-After", "7"), limited, 7 * time.Second, ""},
-		"504":                    {status(504, "$"), failed, 0, "answers 504"},
+		"504":                    {status(504, "$"), lost, 0, "answers 504 Gateway Timeout: a proxy before DefectDojo does not wait for the import; raise its timeout to 10m0s"},
 		"redirect to HTTP":       {status(301, "", "Location", "http://dojo.example.com"), refused, 0, "redirects are not followed"},
 		"redirect to an address": {status(308, "", "Location", "https://169.254.169.254/"), refused, 0, "redirects are not followed"},
 		"hung":                   {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, lost, 0, "no answer in time"},
@@ -282,68 +292,149 @@ func TestMalformedExports(t *testing.T) {
 	}
 }
 
-// TestExportsAtOnce: one tool gets one export at a time, and the notifier handles few. What has to wait is no failure.
-func TestExportsAtOnce(t *testing.T) {
-	w := newExportWorld(t)
-	begun, finish := make(chan struct{}), make(chan struct{})
-	w.server.answers(func(rw http.ResponseWriter, _ *http.Request) {
+// answerSoon is long enough for the notifier to decide what to do about a request.
+const answerSoon = 500 * time.Millisecond
+
+// holdImports makes the server hold each import until it is released with an answer. begun gets a value for each.
+func (w *exportWorld) holdImports() (begun chan struct{}, release chan http.HandlerFunc) {
+	begun, release = make(chan struct{}, 100), make(chan http.HandlerFunc)
+	over := make(chan struct{})
+	w.t.Cleanup(func() { close(over) })
+	w.server.answers(func(rw http.ResponseWriter, r *http.Request) {
 		begun <- struct{}{}
-		<-finish
-		rw.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(rw, imported)
+		select {
+		case answer := <-release:
+			answer(rw, r)
+		case <-over:
+		}
 	})
-	first := make(chan announce.Outcome)
-	go func() { first <- w.manager.SendExport(context.Background(), exportRequest()) }()
-	<-begun
-	if second := w.export(exportRequest()); second.Result != announce.RateLimited || second.RetryAfter <= 0 {
-		t.Errorf("an export beside another one: %+v, want RateLimited", second)
+	return begun, release
+}
+
+// untilEnded repeats an export until it is not in progress.
+func (w *exportWorld) untilEnded(r export.Request) announce.Outcome {
+	w.t.Helper()
+	got := w.export(r)
+	for got.IsInProgress() {
+		got = w.export(r)
 	}
-	finish <- struct{}{}
-	if outcome := <-first; outcome.Result != announce.Delivered {
-		t.Errorf("the first export: %+v, want Delivered", outcome)
-	}
-	go func() { <-begun; finish <- struct{}{} }()
-	if third := w.export(exportRequest()); third.Result != announce.Delivered {
-		t.Errorf("the next export: %+v, want Delivered", third)
+	return got
+}
+
+// otherReport is exportRequest with another document.
+func otherReport() export.Request {
+	r := exportRequest()
+	r.Document = []byte(`{"name":"Scanner Operator","findings":[{}]}`)
+	return r
+}
+
+// TestSlowImport: an import that takes longer than a request goes on and is not started again. The next requests learn what became of it, once. Another
+// report waits meanwhile, and is no failure.
+func TestSlowImport(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer http.HandlerFunc
+		want   announce.Result
+	}{"imported": {status(201, imported), announce.Delivered}, "refused": {status(400, `["no"]`), announce.Permanent}} {
+		t.Run(name, func(t *testing.T) {
+			w := newExportWorldWithin(t, answerSoon)
+			begun, release := w.holdImports()
+			again := exportRequest()
+			for range 3 {
+				if got := w.export(again); !got.IsInProgress() || got.RetryAfter <= 0 {
+					t.Fatalf("outcome while it is imported: %+v, want that it is in progress", got)
+				}
+				again.MayRunFor = time.Minute // what the manager knows by now
+			}
+			if got := w.export(otherReport()); got.Result != announce.RateLimited || got.RetryAfter <= 0 {
+				t.Errorf("another report meanwhile: %+v, want RateLimited", got)
+			}
+			<-begun
+			release <- tt.answer
+			if got := w.untilEnded(again); got.Result != tt.want || len(w.server.got()) != 1 {
+				t.Errorf("outcome %+v after %d imports, want %s after 1", got, len(w.server.got()), tt.want)
+			}
+			w.server.answers(status(201, imported))
+			if got := w.export(exportRequest()); got.Result != announce.Delivered || len(w.server.got()) != 2 {
+				t.Errorf("the same report later: %+v after %d imports, want another one", got, len(w.server.got()))
+			}
+		})
 	}
 }
 
-// TestSlowToolOfANamespace: slow tools of one namespace leave a slot to the next namespace.
-func TestSlowToolOfANamespace(t *testing.T) {
-	w := newExportWorld(t)
-	begun, finish := make(chan struct{}), make(chan struct{})
-	w.server.answers(func(rw http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/slow/") {
-			begun <- struct{}{}
-			<-finish
-		}
-		rw.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(rw, imported)
-	})
-	request := func(namespace, path string) export.Request {
-		w.cluster.set(namespace+"/"+path, map[string]string{"address": w.server.URL + "/" + path + "/\n", "token": apiKey})
-		r := exportRequest()
-		r.Receiver.Namespace, r.Receiver.SecretName, r.Scanner = namespace, path, namespace+"/default"
-		return r
+// TestSlowImportAndAnotherReport: when an import ends whose report is out of date, the next report is imported, also if it equals an earlier one.
+func TestSlowImportAndAnotherReport(t *testing.T) {
+	w := newExportWorldWithin(t, answerSoon)
+	_, release := w.holdImports()
+	if got := w.export(exportRequest()); !got.IsInProgress() {
+		t.Fatalf("%+v, want that it is in progress", got)
 	}
-	slow, more, other := request("shop", "slow"), request("shop", "more"), request("bank", "fast")
-	first := make(chan announce.Outcome)
-	go func() { first <- w.manager.SendExport(context.Background(), slow) }()
-	<-begun
-	if outcome := w.export(more); outcome.Result != announce.RateLimited || outcome.RetryAfter <= 0 {
-		t.Errorf("another export of the namespace: %+v, want RateLimited", outcome)
+	release <- status(201, imported)
+	w.server.answers(status(201, imported))
+	other := otherReport()
+	other.MayRunFor = time.Minute
+	got := w.export(other)
+	for got.Result == announce.RateLimited || got.IsInProgress() {
+		got = w.export(other)
 	}
-	if outcome := w.export(other); outcome.Result != announce.Delivered {
-		t.Errorf("an export of another namespace: %+v, want Delivered", outcome)
+	if got.Result != announce.Delivered || len(w.server.got()) != 2 {
+		t.Errorf("the other report: %+v after %d imports, want 2", got, len(w.server.got()))
 	}
-	close(finish)
-	if outcome := <-first; outcome.Result == announce.RateLimited {
-		t.Errorf("the first export: %+v", outcome)
-	}
-	if outcome := w.export(more); outcome.Result != announce.Delivered {
-		t.Errorf("an export after the first: %+v, want Delivered", outcome)
+	if got := w.export(exportRequest()); got.Result != announce.Delivered || len(w.server.got()) != 3 {
+		t.Errorf("the first report again: %+v after %d imports, want 3", got, len(w.server.got()))
 	}
 }
+
+// TestImportBeforeRestart: a notifier that was restarted starts no import while an earlier one may still run.
+func TestImportBeforeRestart(t *testing.T) {
+	w := newExportWorld(t)
+	r := exportRequest()
+	r.MayRunFor = 5 * time.Second
+	if got := w.export(r); !got.IsInProgress() || got.RetryAfter != r.MayRunFor || len(w.server.got()) != 0 {
+		t.Errorf("%+v after %d imports, want that it may be in progress for 5s", got, len(w.server.got()))
+	}
+	r.MayRunFor = time.Hour
+	if got := w.export(r); !got.IsInProgress() || got.RetryAfter > time.Minute {
+		t.Errorf("%+v, want that it is asked again soon", got)
+	}
+	r.MayRunFor = 0
+	if got := w.export(r); got.Result != announce.Delivered || len(w.server.got()) != 1 {
+		t.Errorf("%+v after %d imports, want 1", got, len(w.server.got()))
+	}
+}
+
+// TestExportsOfTenants: tools of one namespace that do not answer take at most half of the memory for documents, and no slot of others.
+func TestExportsOfTenants(t *testing.T) {
+	w := newExportWorldWithin(t, answerSoon)
+	w.holdImports()
+	from := func(namespace, tool string, bytes int) announce.Outcome {
+		w.cluster.set(namespace+"/"+tool, map[string]string{"address": w.server.URL + "/" + namespace + tool, "token": apiKey})
+		r := exportRequest()
+		r.Receiver.Namespace, r.Receiver.SecretName, r.Document = namespace, tool, documentOf(bytes)
+		return w.export(r)
+	}
+	if got := from("shop", "large", export.MaxDocumentBytes); !got.IsInProgress() {
+		t.Fatalf("the first export: %+v, want that it is in progress", got)
+	}
+	if got := from("shop", "second", export.MaxDocumentBytes); got.Result != announce.RateLimited {
+		t.Errorf("another large one of the namespace: %+v, want RateLimited", got)
+	}
+	if got := from("shop", "third", 2<<20-100<<10); !got.IsInProgress() {
+		t.Errorf("one that fits: %+v, want that it is in progress", got)
+	}
+	// 100 KiB are left, which is enough for one connection.
+	if got := from("shop", "small", 1); !got.IsInProgress() {
+		t.Errorf("a small one: %+v, want that it is in progress", got)
+	}
+	if got := from("shop", "last", 1); got.Result != announce.RateLimited {
+		t.Errorf("another small one: %+v, want RateLimited", got)
+	}
+	if got := from("blog", "large", export.MaxDocumentBytes); !got.IsInProgress() {
+		t.Errorf("an export of another namespace: %+v, want that it is in progress", got)
+	}
+}
+
+// documentOf returns a document of some bytes.
+func documentOf(bytes int) []byte { return []byte(strings.Repeat("a", bytes)) }
 
 // TestDeposedExport: a manager that was replaced exports nothing.
 func TestDeposedExport(t *testing.T) {

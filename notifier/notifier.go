@@ -240,39 +240,54 @@ func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery, epoch int
 		s.unclaimed.Remove(key)
 		return before.(announce.Outcome)
 	}
-	within := cmp.Or(s.AnswerWithin, answerWithin)
-	timer := time.NewTimer(within)
+	outcome := s.join(key, epoch, func() announce.Outcome {
+		if before, found := s.delivered.Get(key); found {
+			return before.(announce.Outcome)
+		}
+		begun := time.Now()
+		outcome := s.deliver(context.WithoutCancel(ctx), d, epoch)
+		switch {
+		case outcome.Result == announce.Delivered:
+			s.delivered.Add(key, outcome, deliveryAge)
+		case time.Since(begun) >= s.answerWithin():
+			s.unclaimed.Add(key, outcome, deliveryAge)
+		}
+		return outcome
+	})
+	if !outcome.IsInProgress() {
+		s.unclaimed.Remove(key)
+	}
+	return outcome
+}
+
+// join delivers something, unless a delivery with the same key is in progress, and returns its outcome, or that it is still in progress when the request
+// must be answered. The delivery continues when the caller disconnects, or has waited long enough: its retry then learns the outcome.
+func (s *Server) join(key string, epoch int64, deliver func() announce.Outcome) announce.Outcome {
+	timer := time.NewTimer(s.answerWithin())
 	defer timer.Stop()
 	for {
-		// The delivery continues when the caller disconnects, or has waited long enough: its retry then learns the outcome.
-		flight := s.flights.DoChan(key, func() (any, error) {
-			if before, found := s.delivered.Get(key); found {
-				return before, nil
-			}
-			begun := time.Now()
-			outcome := s.deliver(context.WithoutCancel(ctx), d, epoch)
-			switch {
-			case outcome.Result == announce.Delivered:
-				s.delivered.Add(key, outcome, deliveryAge)
-			case time.Since(begun) >= within:
-				s.unclaimed.Add(key, outcome, deliveryAge)
-			}
-			return outcome, nil
-		})
+		flight := s.flights.DoChan(key, func() (any, error) { return deliver(), nil })
 		select {
 		case result := <-flight:
-			s.unclaimed.Remove(key)
 			outcome := result.Val.(announce.Outcome)
 			// The request may have joined the delivery of a leader that was deposed, whose refusal says nothing about this request.
 			if outcome.Reason != announce.ReasonDeposed || !s.epochs.isCurrent(epoch) {
 				return outcome
 			}
 		case <-timer.C:
-			return announce.Outcome{
-				Result: announce.UnknownOutcome, Reason: announce.ReasonInProgress, RetryAfter: progressRetry,
-				Message: "the receiver takes long to answer; the delivery goes on, and is not started again",
-			}
+			return inProgress(progressRetry)
 		}
+	}
+}
+
+// answerWithin is when a request is answered at the latest.
+func (s *Server) answerWithin() time.Duration { return cmp.Or(s.AnswerWithin, answerWithin) }
+
+// inProgress is the outcome of a delivery to a receiver or a tool that has not answered yet.
+func inProgress(retryAfter time.Duration) announce.Outcome {
+	return announce.Outcome{
+		Result: announce.UnknownOutcome, Reason: announce.ReasonInProgress, RetryAfter: retryAfter,
+		Message: "the receiver takes long to answer; the delivery goes on, and is not started again",
 	}
 }
 

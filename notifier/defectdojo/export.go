@@ -30,9 +30,9 @@ func NewExporter(network receiver.Network) *Exporter {
 	return &Exporter{client: receiver.NewClient("DefectDojo", network)}
 }
 
-// Export sends a report, once, within export.ToolTimeout. The outcome contains nothing of the address.
+// Export sends a report, once, within export.DefectDojoTimeout. The outcome contains nothing of the address.
 func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Request) announce.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, export.ToolTimeout)
+	ctx, cancel := context.WithTimeout(ctx, export.DefectDojoTimeout)
 	defer cancel()
 	body, contentType, err := encode(r)
 	if err != nil {
@@ -59,6 +59,13 @@ func (e *Exporter) outcome(answer receiver.Answer, p export.DefectDojoTest) anno
 		return announce.Outcome{
 			Result: announce.Permanent, Reason: announce.ReasonReceiverRefused,
 			Message: e.client.Quote(answer.Status, "") + " without the ID of a test; the key address of the Secret must have the URL of DefectDojo itself, without /api/v2",
+		}
+	}
+	if answer.Status == http.StatusGatewayTimeout { // DefectDojo imports on
+		return announce.Outcome{
+			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
+			Message: fmt.Sprintf("%s: a proxy before DefectDojo does not wait for the import; raise its timeout to %s (nginx: proxy_read_timeout)",
+				e.client.Quote(answer.Status, ""), export.DefectDojoTimeout),
 		}
 	}
 	if answer.Status == http.StatusRequestEntityTooLarge { // the limits are others than for messages

@@ -35,10 +35,10 @@ func NewExporter(network receiver.Network) *Exporter {
 	return &Exporter{client: receiver.NewClient("Dependency-Track", network)}
 }
 
-// Export sends an SBOM, once, within export.ToolTimeout. The outcome contains nothing of the address. Only the compressed SBOM is in memory as a
+// Export sends an SBOM, once, within export.DependencyTrackTimeout. The outcome contains nothing of the address. Only the compressed SBOM is in memory as a
 // whole: it is decompressed while it is sent.
 func (e *Exporter) Export(ctx context.Context, to receiver.Address, r export.Request) announce.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, export.ToolTimeout)
+	ctx, cancel := context.WithTimeout(ctx, export.DependencyTrackTimeout)
 	defer cancel()
 	sbom, size, err := open(r.Document)
 	if err != nil {

@@ -164,7 +164,7 @@ func (d *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 			answered.RefusedSince = now
 		}
 	}
-	if refused || outcome.isInProgress() {
+	if refused || outcome.IsInProgress() {
 		state.Unanswered = max(0, state.Unanswered-1)
 	}
 	switch {
@@ -174,7 +174,7 @@ func (d *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 			answered.recordThread(d.settings.Address, outcome, announcement)
 		}
 		return state, announcement, err
-	case outcome.Result == RateLimited, outcome.isInProgress():
+	case outcome.Result == RateLimited, outcome.IsInProgress():
 		// Neither counts as a failure, which would make the next wait longer than requested. The status still shows it.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
 		state.LastError, state.Stopped = deliveryError(now, outcome), nil

@@ -24,11 +24,11 @@ type TestMessage struct {
 
 // IsDone reports whether the outcome of the message is known. A failed message is not sent again.
 func (t TestMessage) IsDone() bool {
-	return t.Outcome != nil && !t.Outcome.isInProgress()
+	return t.Outcome != nil && !t.Outcome.IsInProgress()
 }
 
-// isInProgress reports whether the receiver has not answered yet.
-func (o Outcome) isInProgress() bool {
+// IsInProgress reports whether the receiver has not answered yet.
+func (o Outcome) IsInProgress() bool {
 	return o.Result == UnknownOutcome && o.Reason == ReasonInProgress
 }
 

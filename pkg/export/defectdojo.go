@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -63,6 +64,8 @@ func (defectDojo) projectOf(s Settings, w store.WorkloadVersion) Project {
 
 // needsAllResults is true: a reimport closes the findings that a report lacks.
 func (defectDojo) needsAllResults() bool { return true }
+
+func (defectDojo) timeout() time.Duration { return DefectDojoTimeout }
 
 func (defectDojo) lacksDocument(store.WorkloadVersion) bool { return false }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -18,6 +19,8 @@ type dependencyTrack struct{}
 
 // needsAllResults is false: another container's image has no influence on a project.
 func (dependencyTrack) needsAllResults() bool { return false }
+
+func (dependencyTrack) timeout() time.Duration { return DependencyTrackTimeout }
 
 func (dependencyTrack) lacksDocument(w store.WorkloadVersion) bool { return w.WithoutSBOM > 0 }
 

@@ -373,17 +373,32 @@ func (r *run) sendDocument(ctx context.Context, to *item, name string, d documen
 	if err != nil {
 		return announce.Outcome{}, err
 	}
-	outcome := r.Sender.SendExport(ctx, Request{Receiver: r.Receiver, Scanner: r.Scanner, Project: d.project, Document: encoded, KeepOld: keepOld})
+	begun := r.Now()
+	mayRunFor := to.Documents[name].mayRunFor(begun, r.tool.timeout())
+	outcome := r.Sender.SendExport(ctx, Request{
+		Receiver: r.Receiver, Scanner: r.Scanner, Project: d.project, Document: encoded, KeepOld: keepOld, MayRunFor: mayRunFor,
+	})
 	r.result.Outcomes = append(r.result.Outcomes, outcome)
-	if outcome.Result != announce.Delivered {
-		return outcome, nil
+	if to.Documents == nil {
+		to.Documents = map[string]sent{}
 	}
-	if d.closes {
-		delete(to.Documents, name)
-	} else {
-		if to.Documents == nil {
-			to.Documents = map[string]sent{}
+	switch earlier, isKnown := to.Documents[name]; {
+	case outcome.Result == announce.UnknownOutcome:
+		// The tool may have the document from now on, and not what it had before.
+		if mayRunFor > 0 {
+			begun = earlier.Since
 		}
+		to.Documents[name], to.Version = sent{Project: d.project, Since: begun}, ""
+		return outcome, nil
+	case outcome.Result != announce.Delivered:
+		if isKnown && outcome.Result != announce.RateLimited { // the import is over
+			earlier.Since = time.Time{}
+			to.Documents[name] = earlier
+		}
+		return outcome, nil
+	case d.closes:
+		delete(to.Documents, name)
+	default:
 		to.Documents[name] = sent{Project: d.project, Content: content}
 	}
 	to.Attempted = r.Now()
@@ -406,7 +421,7 @@ func (r *run) done(ctx context.Context, t task) error {
 // record records an attempt that did not succeed, and when the next one is due.
 func (r *run) record(ctx context.Context, t task, outcome announce.Outcome) error {
 	now := r.Now()
-	if outcome.Result == announce.RateLimited {
+	if outcome.Result == announce.RateLimited || outcome.IsInProgress() {
 		r.state.NextAttempt = now.Add(max(outcome.RetryAfter, time.Second))
 		return r.save(ctx, t.key, t.item) // the tool may have accepted another document of the workload
 	}

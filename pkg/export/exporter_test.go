@@ -372,6 +372,88 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestSlowImport: an import that takes long is no failure, and waited for. Its request has for how long an import may still run, also after a crash or a
+// lost answer, and no longer than the tool's timeout.
+func TestSlowImport(t *testing.T) {
+	for name, outcome := range map[string]announce.Outcome{
+		"in progress": {Result: announce.UnknownOutcome, Reason: announce.ReasonInProgress, RetryAfter: 15 * time.Second},
+		"lost":        {Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.runs("web", "web")
+			w.reports("web", vulnerable("CVE-2026-0001", finding.High))
+			w.dojo.answer = func(Request) *announce.Outcome { return &outcome }
+			result := w.export()
+			if isFailure := result.After.Failures > 0; isFailure != (name == "lost") || result.Next.IsZero() {
+				t.Errorf("state %+v, next at %s", result.After, result.Next)
+			}
+			mayRunFor := func() time.Duration { return w.dojo.requests[len(w.dojo.requests)-1].MayRunFor }
+			if got := mayRunFor(); got != 0 {
+				t.Errorf("an import may run for %s before the first one", got)
+			}
+			w.sent(4 * time.Minute)
+			if got := mayRunFor(); got != 6*time.Minute {
+				t.Errorf("after 4 minutes it may run for %s, want 6m", got)
+			}
+			w.sent(2 * time.Hour)
+			if got := mayRunFor(); got != 0 {
+				t.Errorf("after 2 hours it may run for %s, want that another one begins", got)
+			}
+			w.sent(9 * time.Minute)
+			if got := mayRunFor(); got != time.Minute {
+				t.Errorf("after another 9 minutes it may run for %s, want 1m of the second one", got)
+			}
+			w.dojo.answer = nil
+			if n := w.sent(time.Hour); n != 1 || w.sent(time.Hour) != 0 {
+				t.Errorf("%d requests until it is imported, want 1 and no more", n)
+			}
+		})
+	}
+}
+
+// TestUnknownImport: of an import whose outcome is not known, the tool may have the findings. They are sent again, also if the workload returns to what the
+// tool had before, and are closed when it is gone. A refusal ends the import.
+func TestUnknownImport(t *testing.T) {
+	w := newWorld(t)
+	w.runs("web", "web")
+	w.reports("web")
+	w.sent(0)
+	lost := &announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
+	w.dojo.answer, w.dojo.accepts = func(Request) *announce.Outcome { return lost }, true
+	w.runs("next", "web")
+	w.runs("web")
+	w.reports("next", vulnerable("CVE-2026-0001", finding.High))
+	w.sent(time.Hour)
+	w.wantTests("an import whose answer is lost", map[string][]string{webTest: {"CVE-2026-0001 in openssl (deb)"}})
+	w.dojo.answer = func(Request) *announce.Outcome {
+		return &announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused}
+	}
+	w.dojo.accepts = false
+	w.sent(time.Hour)
+	if w.sent(time.Hour); w.dojo.requests[len(w.dojo.requests)-1].MayRunFor != 0 {
+		t.Error("after a refusal, the import may still run")
+	}
+	w.dojo.answer = nil
+	w.runs("web", "web")
+	w.runs("next")
+	w.sent(time.Hour)
+	w.wantTests("the image of before", map[string][]string{webTest: {}})
+	w.dojo.answer, w.dojo.accepts = func(Request) *announce.Outcome { return lost }, true
+	w.runs("next", "other")
+	w.sent(time.Hour)
+	w.dojo.answer = nil
+	w.must(w.store.ReleaseImage(t.Context(), store.ScannerImage{Scanner: "uid", Namespace: "shop", Key: keyOf("next")}, false))
+	for range 3 {
+		w.sent(2 * time.Hour)
+	}
+	for test, findings := range w.dojo.tests {
+		if len(findings) > 0 {
+			t.Errorf("%s has %v after its workload is gone", test, findings)
+		}
+	}
+}
+
 // TestManyWorkloads: an export has a bound. What is above it is counted and named as a problem.
 func TestManyWorkloads(t *testing.T) {
 	w := newWorld(t)

@@ -18,6 +18,9 @@ type Request struct {
 	Document []byte `json:"document"`
 	// KeepOld means that findings which the document lacks stay open in a DefectDojo: their absence is not proven.
 	KeepOld bool `json:"keepOld,omitempty"`
+	// MayRunFor is how long an earlier import into the project, whose outcome is not known to the manager, may still run; 0 if there is none. A notifier
+	// that does not know of it, since it was restarted, starts no other one until then.
+	MayRunFor time.Duration `json:"mayRunFor,omitempty"`
 }
 
 // Project is where a tool keeps one document about a workload. The field of the tool's type is set. Each text has at most maxNameBytes.
@@ -64,7 +67,8 @@ const (
 func IsTool(receiverType string) bool { return tools[receiverType] != nil }
 
 // Path is the notifier's endpoint for a Request as JSON, with POST. Answers and headers are those of announce.DeliveryPath. A Request has no ID:
-// it may be sent again, since a tool that gets the same document twice has the same findings.
+// it may be sent again, since a tool that gets the same document twice has the same findings. While a tool imports the document, the answer is
+// announce.ReasonInProgress. The same request again then has its outcome.
 const Path = "/v1/exports"
 
 // NamespaceHeader is the header of a Request with the namespace of its receiver: the notifier shares its capacity between namespaces before it reads
@@ -78,8 +82,7 @@ const (
 	MaxRequestBytes  = (MaxDocumentBytes+2)/3*4 + 64<<10 // a document is base64
 	// MaxSBOMBytes bounds a document for a Dependency-Track before compression.
 	MaxSBOMBytes = 64 << 20
-	// ToolTimeout bounds a request to a tool. DefectDojo answers when it has imported all findings.
-	ToolTimeout = 2 * time.Minute
-	// Deadline bounds the manager's request, so that the notifier's answer normally arrives.
-	Deadline = ToolTimeout + 15*time.Second
+	// DefectDojoTimeout and DependencyTrackTimeout bound a request to a tool. DefectDojo answers when it has imported all findings.
+	DefectDojoTimeout      = 10 * time.Minute
+	DependencyTrackTimeout = 2 * time.Minute
 )

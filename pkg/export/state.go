@@ -72,7 +72,7 @@ type item struct {
 	Name      string `json:"name"`
 	// Version identifies what was sent last of the workload, by where it comes from; empty if not all of it was.
 	Version string `json:"version,omitempty"`
-	// Documents are those that the tool has, by name.
+	// Documents are those that the tool has or may have, by name.
 	Documents map[string]sent `json:"documents,omitempty"`
 	// Sources are the announced sources whose findings the tool may have.
 	Sources []string `json:"sources,omitempty"`
@@ -84,11 +84,21 @@ type item struct {
 	MissingSince time.Time `json:"missingSince,omitzero"`
 }
 
-// sent is a document that a tool has accepted.
+// sent is a document that a tool has accepted, or may have accepted.
 type sent struct {
 	Project Project `json:"project"`
-	// Content identifies what was sent, and where to.
+	// Content identifies what was sent, and where to; empty if that is not known.
 	Content string `json:"content"`
+	// Since is when an import began whose outcome is not known; zero if there is none.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// mayRunFor returns how long the import whose outcome is not known may still run, at most for a timeout.
+func (s sent) mayRunFor(now time.Time, timeout time.Duration) time.Duration {
+	if s.Since.IsZero() {
+		return 0
+	}
+	return min(max(s.Since.Add(timeout).Sub(now), 0), timeout)
 }
 
 func parse[T any](data []byte) (value T, err error) {

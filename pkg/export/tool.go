@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -10,6 +11,8 @@ import (
 type tool interface {
 	// needsAllResults means that nothing is sent about a workload while one of its images has no result.
 	needsAllResults() bool
+	// timeout is the bound of a request to the tool.
+	timeout() time.Duration
 	// lacksDocument reports whether an image of a workload has a result, and not what the tool gets.
 	lacksDocument(w store.WorkloadVersion) bool
 	// versionOf identifies everything that decides about the documents of a workload.

@@ -235,7 +235,7 @@ func (c *Connections) assign(to *conn, owner string) bool {
 	if to.state != isAnonymous {
 		return true
 	}
-	release, exceeded := c.owned.Take(Bound{owner, c.MaxPerOwner})
+	release, exceeded := c.owned.Take(Bound{Owner: owner, Max: c.MaxPerOwner})
 	if exceeded >= 0 {
 		return false
 	}

@@ -11,16 +11,16 @@ import (
 // TestQuota: nothing is counted if one bound is reached, and each release counts once.
 func TestQuota(t *testing.T) {
 	var q Quota
-	one, exceeded := q.Take(Bound{"user", 2}, Bound{"tenant", 3})
-	two, _ := q.Take(Bound{"user", 2}, Bound{"tenant", 3})
+	one, exceeded := q.Take(Bound{Owner: "user", Max: 2}, Bound{Owner: "tenant", Max: 3})
+	two, _ := q.Take(Bound{Owner: "user", Max: 2}, Bound{Owner: "tenant", Max: 3})
 	if one == nil || two == nil || exceeded != -1 {
 		t.Fatal("two within all bounds are refused")
 	}
-	if release, exceeded := q.Take(Bound{"user", 2}, Bound{"tenant", 3}); release != nil || exceeded != 0 {
+	if release, exceeded := q.Take(Bound{Owner: "user", Max: 2}, Bound{Owner: "tenant", Max: 3}); release != nil || exceeded != 0 {
 		t.Errorf("the third of a user exceeds bound %d, want 0", exceeded)
 	}
-	three, _ := q.Take(Bound{"other", 2}, Bound{"tenant", 3})
-	if release, exceeded := q.Take(Bound{"other", 2}, Bound{"tenant", 3}); three == nil || release != nil || exceeded != 1 {
+	three, _ := q.Take(Bound{Owner: "other", Max: 2}, Bound{Owner: "tenant", Max: 3})
+	if release, exceeded := q.Take(Bound{Owner: "other", Max: 2}, Bound{Owner: "tenant", Max: 3}); three == nil || release != nil || exceeded != 1 {
 		t.Errorf("the fourth of a tenant exceeds bound %d, want 1", exceeded)
 	}
 	one()
@@ -32,6 +32,21 @@ func TestQuota(t *testing.T) {
 	three()
 	if len(q.used) != 0 {
 		t.Errorf("%v is remembered", q.used)
+	}
+}
+
+// TestQuotaOfWeights: a thing counts as its weight, and one that does not fit leaves room for a smaller one.
+func TestQuotaOfWeights(t *testing.T) {
+	var q Quota
+	large, _ := q.Take(Bound{Owner: "user", Max: 10, Weight: 7})
+	if release, exceeded := q.Take(Bound{Owner: "user", Max: 10, Weight: 4}); large == nil || release != nil || exceeded != 0 {
+		t.Error("11 of 10 are taken")
+	}
+	if small, _ := q.Take(Bound{Owner: "user", Max: 10, Weight: 3}); small == nil || q.Used("user") != 10 {
+		t.Errorf("%d are used, want 10", q.Used("user"))
+	}
+	if large(); q.Used("user") != 3 {
+		t.Errorf("%d are used after the large one, want 3", q.Used("user"))
 	}
 }
 

@@ -53,8 +53,6 @@ type Config struct {
 	Epoch func() int64
 	// Deadline bounds one attempt; 0 means the constant Deadline.
 	Deadline time.Duration
-	// ExportDeadline bounds one attempt to export; 0 means export.Deadline.
-	ExportDeadline time.Duration
 }
 
 // Client implements announce.Sender and export.Sender. It is safe for concurrent use.
@@ -67,9 +65,6 @@ type Client struct {
 func New(config Config) *Client {
 	if config.Deadline == 0 {
 		config.Deadline = Deadline
-	}
-	if config.ExportDeadline == 0 {
-		config.ExportDeadline = export.Deadline
 	}
 	transport := &http.Transport{
 		DialTLSContext: dialer(config.CA),
@@ -111,16 +106,15 @@ func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network
 // Send asks the notifier to deliver a message and waits for the outcome, at most for the deadline. The outcome has announce.ReasonDeposed if
 // the notifier has seen a higher epoch than the manager's; the message was then certainly not sent.
 func (c *Client) Send(ctx context.Context, d announce.Delivery) announce.Outcome {
-	return c.deliver(ctx, announce.DeliveryPath, d, c.config.Deadline)
+	return c.deliver(ctx, announce.DeliveryPath, d)
 }
 
-// SendExport asks the notifier to send a document to a tool, and waits for the outcome, at most for the deadline of exports. Everything else is as
-// for Send.
+// SendExport asks the notifier to send a document to a tool, as Send does with a message.
 func (c *Client) SendExport(ctx context.Context, r export.Request) announce.Outcome {
-	return c.deliver(ctx, export.Path, r, c.config.ExportDeadline, func(h http.Header) { h.Set(export.NamespaceHeader, r.Receiver.Namespace) })
+	return c.deliver(ctx, export.Path, r, func(h http.Header) { h.Set(export.NamespaceHeader, r.Receiver.Namespace) })
 }
 
-func (c *Client) deliver(ctx context.Context, path string, value any, deadline time.Duration, headers ...func(http.Header)) announce.Outcome {
+func (c *Client) deliver(ctx context.Context, path string, value any, headers ...func(http.Header)) announce.Outcome {
 	body, err := json.Marshal(value)
 	if err != nil {
 		return unavailable(fmt.Errorf("encode the message: %w", err))
@@ -129,7 +123,7 @@ func (c *Client) deliver(ctx context.Context, path string, value any, deadline t
 	if c.config.Epoch != nil {
 		epoch = c.config.Epoch()
 	}
-	answer, err := c.do(ctx, deadline, func(ctx context.Context) (*http.Request, error) {
+	answer, err := c.do(ctx, func(ctx context.Context) (*http.Request, error) {
 		request, err := c.request(ctx, http.MethodPost, path, body)
 		if err == nil && epoch != 0 {
 			request.Header.Set(announce.EpochHeader, strconv.FormatInt(epoch, 10))
@@ -154,7 +148,7 @@ func (c *Client) deliver(ctx context.Context, path string, value any, deadline t
 // even if this one has nothing to send. The error is an announce.DeposedError, which matches announce.ErrDeposed, if the notifier has seen a
 // higher epoch. Retry after any other error. Deliveries need not wait for that, since each one carries the epoch.
 func (c *Client) BeginEpoch(ctx context.Context, epoch int64) error {
-	answer, err := c.do(ctx, c.config.Deadline, func(ctx context.Context) (*http.Request, error) {
+	answer, err := c.do(ctx, func(ctx context.Context) (*http.Request, error) {
 		return c.request(ctx, http.MethodPut, announce.EpochPath+strconv.FormatInt(epoch, 10), nil)
 	})
 	switch deposed := answer.deposed(epoch); {
@@ -178,10 +172,10 @@ type answer struct {
 	sender string
 }
 
-// do sends a request and reads its answer, at most for the deadline. A request that a standby refuses is repeated once, at the notifier that
+// do sends a request and reads its answer, within the deadline. A request that a standby refuses is repeated once, at the notifier that
 // sends.
-func (c *Client) do(ctx context.Context, deadline time.Duration, newRequest func(context.Context) (*http.Request, error)) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+func (c *Client) do(ctx context.Context, newRequest func(context.Context) (*http.Request, error)) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
 	defer cancel()
 	first, err := c.doOnce(ctx, newRequest)
 	if err != nil || first.sender == "" {
