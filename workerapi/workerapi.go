@@ -293,7 +293,8 @@ type Report struct {
 	// Ignored is the number of matches that the engine's own rules dropped.
 	Ignored int `json:"ignored"`
 	// NotCovered are the packages of the image that the engine has no data about, such as "OS packages (deb)" or "OS packages (deb) of debian 7", and
-	// the distributions whose data has ended, such as "debian 9: no security updates since 2022-06-30". At most MaxNotCovered of MaxNotCoveredBytes.
+	// the distributions whose data has ended, such as "debian 9: no security updates since 2022-06-30". Beyond 64 distributions, one entry says that the
+	// others were not looked up. At most MaxNotCovered of MaxNotCoveredBytes.
 	NotCovered []string `json:"notCovered,omitempty"`
 }
 

@@ -37,13 +37,9 @@ func Compact(s *sbom.SBOM) model.Document {
 	}
 }
 
-// compactDescriptor returns the tool that made the SBOM, without its configuration except for the mark of MarkForeign.
+// compactDescriptor returns the tool that made the SBOM, with the mark of MarkForeign or its absence instead of the tool's configuration.
 func compactDescriptor(d model.Descriptor) model.Descriptor {
-	kept := model.Descriptor{Name: d.Name, Version: d.Version}
-	if isForeign(d.Configuration) {
-		kept.Configuration = foreignMark{true}
-	}
-	return kept
+	return model.Descriptor{Name: d.Name, Version: d.Version, Configuration: foreignMark{new(isForeign(d.Configuration))}}
 }
 
 // overlaps returns the only relationships that matching reads: packages whose files belong to another package. It drops

@@ -2,6 +2,7 @@ package input
 
 import (
 	"bytes"
+	"regexp"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/anchore/grype/grype/distro"
@@ -11,23 +12,42 @@ import (
 
 // foreignMark is the configuration of the tool in the descriptor of an SBOM. Syft's own configuration has no such field.
 type foreignMark struct {
-	// ReadPackageURLs is true if Grype reads distributions and source packages in package URLs.
-	ReadPackageURLs bool `json:"readPackageURLs,omitempty"`
+	// ReadPackageURLs is true if Grype reads distributions and source packages in package URLs; nil in a match input of an earlier worker.
+	ReadPackageURLs *bool `json:"readPackageURLs"`
 }
 
 // MarkForeign marks an SBOM that was decoded from another format than syft-json. Grype reads the distribution and the source package in the
 // package URLs of such an SBOM (qualifiers distro and upstream), and not in those of syft-json, which has other fields for both.
-func MarkForeign(s *sbom.SBOM) { s.Descriptor.Configuration = foreignMark{true} }
+func MarkForeign(s *sbom.SBOM) { s.Descriptor.Configuration = foreignMark{new(true)} }
 
 // isForeign reports whether the configuration in a descriptor has the mark. In a decoded document it is a map.
 func isForeign(configuration any) bool {
 	switch c := configuration.(type) {
 	case foreignMark:
-		return c.ReadPackageURLs
+		return c.ReadPackageURLs != nil && *c.ReadPackageURLs
 	case map[string]any:
 		return c["readPackageURLs"] == true
 	}
 	return false
+}
+
+// syftID is an ID that Syft gives to a package. An SBOM of another format has IDs of its own.
+var syftID = regexp.MustCompile("^[0-9a-f]{16}$")
+
+// isForeign reports whether Grype reads the package URLs of the document. Without a mark, its packages show who made it: Syft gives each an ID, and
+// says where it found it.
+func (c *documentParts) isForeign() bool {
+	if marked := c.descriptor.Configuration.ReadPackageURLs; marked != nil {
+		return *marked
+	}
+	located := false
+	for _, p := range c.packages {
+		if !syftID.MatchString(string(p.ID())) {
+			return true
+		}
+		located = located || len(p.Locations.ToSlice()) > 0
+	}
+	return !located
 }
 
 // packageURLs are what Grype reads in the package URLs of an SBOM.

@@ -44,7 +44,7 @@ func (f *File) Packages(config grypepkg.ProviderConfig) ([]grypepkg.Package, gry
 		return nil, grypepkg.Context{}, err
 	}
 	var urls packageURLs
-	if in.descriptor.Configuration.ReadPackageURLs {
+	if in.isForeign() {
 		if urls, err = in.readPackageURLs(config, about.Distro != nil); err != nil {
 			return nil, grypepkg.Context{}, err
 		}

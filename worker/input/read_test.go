@@ -236,13 +236,13 @@ func manyPackages(t *testing.T, bytes, most int, owned bool) (path string, packa
 			artifacts.WriteString(",")
 		}
 		// The packages are in the order in which the worker writes them.
-		fmt.Fprintf(&artifacts, `{"id":"%d","name":"a%07d","version":"1.0","type":"npm","locations":[{"path":"/app/node_modules/a%[1]d/package.json"}],`+
-			`"language":"javascript","purl":"pkg:npm/a%07[1]d@1.0"}`, packages, packages)
+		fmt.Fprintf(&artifacts, `{"id":"%016x","name":"a%07[1]d","version":"1.0","type":"npm","locations":[{"path":"/app/node_modules/a%[1]d/package.json"}],`+
+			`"language":"javascript","purl":"pkg:npm/a%07[1]d@1.0"}`, packages)
 		if owned && packages > 0 {
 			if packages > 1 {
 				relationships.WriteString(",")
 			}
-			fmt.Fprintf(&relationships, `{"parent":"%d","child":"%d","type":"ownership-by-file-overlap"}`, packages-1, packages)
+			fmt.Fprintf(&relationships, `{"parent":"%016x","child":"%016x","type":"ownership-by-file-overlap"}`, packages-1, packages)
 		}
 		packages++
 	}
@@ -251,6 +251,40 @@ func manyPackages(t *testing.T, bytes, most int, owned bool) (path string, packa
 		t.Fatal(err)
 	}
 	return path, packages
+}
+
+// TestDocumentsWithoutAMark: earlier workers stored documents without the mark of MarkForeign. Who made one follows from its packages.
+func TestDocumentsWithoutAMark(t *testing.T) {
+	const purl = "pkg:deb/debian/libssl3@3.0.9-1?distro=debian-12&upstream=openssl"
+	located := file.NewLocationSet(file.NewLocation("/var/lib/dpkg/status"))
+	for name, tt := range map[string]struct {
+		id        artifact.ID
+		locations file.LocationSet
+		want      string
+	}{
+		"Syft's":                             {"", located, "<nil> []"},
+		"Syft's, in CycloneDX":               {"pkg:deb/debian/libssl3@3.0.9-1?package-id=0123456789abcdef", located, "debian 12 [{openssl }]"},
+		"another tool's":                     {"SPDXRef-libssl3", file.LocationSet{}, "debian 12 [{openssl }]"},
+		"another tool's without IDs":         {"", file.LocationSet{}, "debian 12 [{openssl }]"},
+		"another tool's IDs of the one form": {"0123456789abcdef", file.LocationSet{}, "debian 12 [{openssl }]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pkg.Package{Name: "libssl3", Version: "3.0.9-1", Type: pkg.DebPkg, PURL: purl, Locations: tt.locations}
+			p.SetID()
+			if tt.id != "" {
+				p.OverrideID(tt.id)
+			}
+			document := input.Compact(&sbom.SBOM{Artifacts: sbom.Artifacts{Packages: pkg.NewCollection(p)}})
+			document.Descriptor.Configuration = nil
+			packages, _, err := input.Open(write(t, document)).Packages(provider)
+			if err != nil || len(packages) != 1 {
+				t.Fatalf("%d packages, %v", len(packages), err)
+			}
+			if got := fmt.Sprint(packages[0].Distro, packages[0].Upstreams); got != tt.want {
+				t.Errorf("distribution and source packages are %s, want %s", got, tt.want)
+			}
+		})
+	}
 }
 
 func TestTooManyPackagesAreRefused(t *testing.T) {

@@ -22,6 +22,10 @@ var distroPackages = []syftpkg.Type{syftpkg.AlpmPkg, syftpkg.ApkPkg, syftpkg.Deb
 // maxDistroName bounds the name of a distribution, in bytes. Names come from images.
 const maxDistroName = 24
 
+// maxDistros bounds the distributions of one image that the database is asked about, since each costs several queries. An image has one. In an SBOM
+// of another tool, each package may name one of its own.
+const maxDistros = 64
+
 // notCovered returns the packages of distributions for which the database has no data, or none since their end of life, as workerapi.Report has
 // them. now decides what has ended.
 func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) ([]string, error) {
@@ -30,7 +34,7 @@ func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) 
 	var last pkg.Package
 	for _, p := range packages {
 		if len(gaps) == workerapi.MaxNotCovered {
-			break // each further distribution of an SBOM would cost a query
+			break
 		}
 		if !slices.Contains(distroPackages, p.Type) || p.Type == last.Type && p.Distro == last.Distro {
 			continue
@@ -43,6 +47,10 @@ func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) 
 		}
 		if seen[group] {
 			continue
+		}
+		if len(seen) == maxDistros {
+			gaps = append(gaps, fmt.Sprintf("OS packages of more than %d distributions", maxDistros))
+			break
 		}
 		seen[group] = true
 		gap, err := gapOf(p.Type, p.Distro, known, now)

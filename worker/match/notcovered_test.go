@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -82,6 +83,10 @@ func TestNotCoveredInForeignSBOMs(t *testing.T) {
 				componentOf("c", "1", "pkg:rpm/openeuler/c@1?distro=openEuler-22.03"), componentOf("d", "1", "pkg:apk/alpine/d@1"), componentOf("e", "1", "pkg:npm/e@1")),
 			[]string{"OS packages (apk)", "OS packages (rpm) of openEuler 22.03", "debian 9: no security updates since 2022-06-30"},
 		},
+		"more distributions than are looked up": {
+			cyclonedxOf(manyDistributions(65)...), []string{"OS packages of more than 64 distributions"},
+		},
+		"as many as are looked up": {cyclonedxOf(manyDistributions(64)...), nil},
 		"a name that is too long": {
 			cyclonedxOf(componentOf("a", "1", "pkg:deb/debian/a@1?distro=abcdefghijklmnopqrstuvwxyz-1")), []string{"OS packages (deb) of abcdefghijklmnopqrstu…"},
 		},
@@ -100,4 +105,12 @@ func TestNotCoveredInForeignSBOMs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// manyDistributions returns packages of as many point releases, about which the database knows.
+func manyDistributions(n int) (components []string) {
+	for i := range n {
+		components = append(components, componentOf(fmt.Sprintf("a%d", i), "1", fmt.Sprintf("pkg:deb/debian/a%d@1?distro=debian-12.%d", i, i)))
+	}
+	return components
 }
