@@ -200,7 +200,7 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 			return Totals{}, err
 		}
 	}
-	s.counts.put(state, totals)
+	s.counts.put(state, totals, 1)
 	return totals, nil
 }
 

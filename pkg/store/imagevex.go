@@ -12,8 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// maxCachedStatements bounds the images whose statements are kept in memory, decoded.
-const maxCachedStatements = 2_000
+// maxCachedStatementBytes bounds the statements that are kept in memory, decoded, by the bytes of their stored form. Decoded they take about twice as many.
+const maxCachedStatementBytes = 16 << 20
 
 // ImageVEX is what the OpenVEX documents that are attached to an image amount to.
 type ImageVEX struct {
@@ -23,6 +23,9 @@ type ImageVEX struct {
 	Statements []exception.Exception
 	// Problem is why documents or statements do not count, in one line; empty if all do.
 	Problem string
+	// Budget is how many bytes of statements about images may count against the namespace of the result, since all of them are in memory at times; 0
+	// for no limit. If the image's do not fit, none of them is stored, and the stored problem says so.
+	Budget int64
 }
 
 // VEXSummary is an ImageVEX without its statements.
@@ -75,16 +78,32 @@ func (s *Store) saveImageVEX(ctx context.Context, tx *session, r JobResult) erro
 	if err != nil {
 		return err
 	}
+	problem := r.VEX.Problem
+	switch used, err := vexBytes(ctx, tx, r.Namespace, manifest); {
+	case err != nil:
+		return err
+	case r.VEX.Budget > 0 && len(stored) > 0 && used+int64(len(text)) > r.VEX.Budget:
+		problem = fmt.Sprintf("no statement counts: together with those about other images of the namespace %s they take more than %d KiB; delete attached documents, or "+
+			"those for other images, and scan the image again", r.Namespace, r.VEX.Budget>>10)
+		stored, text = nil, []byte("[]")
+	}
 	sum := sha256.Sum256(text)
 	_, err = tx.ExecContext(ctx, `
 		INSERT INTO image_statements (manifest_id, policy, statements, amount, hash, bytes, problem) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (manifest_id, policy) DO UPDATE SET statements = excluded.statements, amount = excluded.amount, hash = excluded.hash,
 			bytes = excluded.bytes, problem = excluded.problem`,
-		manifest, r.VEX.Policy, string(text), len(stored), hex.EncodeToString(sum[:]), len(text), r.VEX.Problem)
+		manifest, r.VEX.Policy, string(text), len(stored), hex.EncodeToString(sum[:]), len(text), problem)
 	if err != nil {
 		return err
 	}
 	return markImagesOf(ctx, tx, manifest)
+}
+
+// vexBytes returns how many bytes of statements about other images than one count against a namespace.
+func vexBytes(ctx context.Context, q query, namespace string, except int64) (bytes int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(v.bytes), 0) FROM manifests m JOIN image_statements v ON v.manifest_id = m.id
+		WHERE m.namespace = ? AND m.id <> ?`, namespace, except).Scan(&bytes)
+	return bytes, err
 }
 
 const (
@@ -154,7 +173,7 @@ func (s *Store) statementsOf(ctx context.Context, q query, of manifestStatements
 		if err := json.Unmarshal([]byte(text), &stored); err != nil {
 			return nil, fmt.Errorf("statements about manifest %d: %w", of.manifest, err)
 		}
-		s.statements.put(of.hash, stored)
+		s.statements.put(of.hash, stored, len(text))
 	}
 	images := make([]string, 0, len(hosts))
 	for _, host := range hosts {

@@ -5,34 +5,48 @@ import (
 	"sync"
 )
 
-// recent is a cache of the entries that were used last: between one and two times as many as its limit. It drops the older half
+// recent is a cache of the entries that were used last: their sizes amount to between one and two times its limit. It drops the older half
 // at once. Entries that were read since the last drop stay, so reaching the limit does not empty the cache. It holds hashes of the
 // keys, and is safe for concurrent use.
 type recent[V any] struct {
 	limit        int
 	mutex        sync.Mutex
-	newer, older map[[sha256.Size]byte]V
+	newer, older map[[sha256.Size]byte]recentEntry[V]
+	// size is that of newer.
+	size int
+}
+
+type recentEntry[V any] struct {
+	value V
+	size  int
 }
 
 func (r *recent[V]) get(key string) (value V, found bool) {
 	sum := sha256.Sum256([]byte(key))
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if value, found = r.newer[sum]; found {
-		return value, true
+	if entry, found := r.newer[sum]; found {
+		return entry.value, true
 	}
-	if value, found = r.older[sum]; found {
-		r.newer[sum] = value // newer is not nil, since older was newer before
+	entry, found := r.older[sum]
+	if found {
+		r.add(sum, entry)
 	}
-	return value, found
+	return entry.value, found
 }
 
-func (r *recent[V]) put(key string, value V) {
+// put adds an entry of a size: in bytes, or 1 if the limit is a number of entries.
+func (r *recent[V]) put(key string, value V, size int) {
 	sum := sha256.Sum256([]byte(key))
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if r.newer == nil || len(r.newer) >= r.limit {
-		r.older, r.newer = r.newer, make(map[[sha256.Size]byte]V)
+	r.add(sum, recentEntry[V]{value, size})
+}
+
+func (r *recent[V]) add(sum [sha256.Size]byte, entry recentEntry[V]) {
+	if r.newer == nil || r.size >= r.limit {
+		r.older, r.newer, r.size = r.newer, make(map[[sha256.Size]byte]recentEntry[V]), 0
 	}
-	r.newer[sum] = value
+	r.size += entry.size - r.newer[sum].size
+	r.newer[sum] = entry
 }

@@ -113,7 +113,7 @@ func newClosed(path string, d *dialect.Dialect, now func() time.Time) *Store {
 		presence:   presence{seen: map[int64]bool{}},
 		unchanged:  unchangedCache{rounds: map[receiverName]uint64{}, unchanged: recent[bool]{limit: maxUnchanged}},
 		counts:     recent[Totals]{limit: maxCachedTotals},
-		statements: recent[[]storedStatement]{limit: maxCachedStatements},
+		statements: recent[[]storedStatement]{limit: maxCachedStatementBytes},
 		fairness:   fairState{served: map[string]string{}, isolatedSince: map[string]time.Time{}},
 	}
 	s.identity.Store(&identity{})

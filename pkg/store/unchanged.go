@@ -63,5 +63,5 @@ func (m *unchangedCache) isUnchanged(what string) bool {
 
 // recordUnchanged records that there is nothing to announce for a key.
 func (m *unchangedCache) recordUnchanged(what string) {
-	m.unchanged.put(what, true)
+	m.unchanged.put(what, true, 1)
 }

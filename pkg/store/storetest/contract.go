@@ -137,6 +137,7 @@ var contract = []contractTest{
 	{name: "ImageStatements", run: suite.testImageStatements},
 	{name: "StatementsAndAnnouncements", run: suite.testStatementsAndAnnouncements},
 	{name: "StatementsOfANamespace", run: suite.testStatementsOfANamespace},
+	{name: "BudgetOfStatements", run: suite.testBudgetOfStatements},
 	{name: "ReplacedAttestationIsMatchedAgain", run: suite.testReplacedAttestationIsMatchedAgain},
 	{name: "AnotherJobOfTheSameName", run: suite.testAnotherJobOfTheSameName},
 	{name: "AResultReplacesNoOtherImages", run: suite.testAResultReplacesNoOtherImages},

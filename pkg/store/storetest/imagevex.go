@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -128,4 +129,28 @@ func (on suite) testStatementsOfANamespace(t *testing.T) {
 	set := exception.NewSet(got[[]exception.Exception](t)(f.ImageStatements(t.Context(), nil, func(string) []string { return []string{"ghcr.io"} })), f.clock.Now())
 	equal(t, "suppressed with the cluster's result", got[store.Totals](t)(f.ScannerTotals(t.Context(), "scanner", set)).Suppressed, 0)
 	equal(t, "suppressed with the namespace's result", got[store.Totals](t)(f.ScannerTotals(t.Context(), "own", set)).Suppressed, 1)
+}
+
+// testBudgetOfStatements checks that statements about the images of one namespace are bounded together, that those which do not fit say so, and that other
+// namespaces keep theirs.
+func (on suite) testBudgetOfStatements(t *testing.T) {
+	f := on.newStore(t)
+	save := func(job, name, namespace string, statements int) store.VEXSummary {
+		t.Helper()
+		result := f.jobResult(t, job, name, "SBOM")
+		result.Namespace = namespace
+		result.VEX = store.ImageVEX{Policy: "policy", Budget: 1000}
+		for range statements {
+			result.VEX.Statements = append(result.VEX.Statements, exception.Exception{Name: "doc", Status: "fixed", Reason: strings.Repeat("x", 300), Vulnerabilities: []string{"CVE-2026-0001"}})
+		}
+		got[bool](t)(f.SaveJobResult(t.Context(), result))
+		return got[store.VEXSummary](t)(f.VEXSummary(t.Context(), subject(name), "policy"))
+	}
+	equal(t, "the first image of shop", save("one", "web", "shop", 2), store.VEXSummary{Statements: 2})
+	if refused := save("two", "api", "shop", 1); refused.Statements != 0 || !strings.HasPrefix(refused.Problem, "no statement counts: together with those about other images of the namespace shop") {
+		t.Errorf("the second image of shop has %+v, want no statements and the reason", refused)
+	}
+	equal(t, "an image of blog", save("three", "blog", "blog", 1), store.VEXSummary{Statements: 1})
+	equal(t, "the first image again", save("four", "web", "shop", 1), store.VEXSummary{Statements: 1})
+	equal(t, "the second image again", save("five", "api", "shop", 1), store.VEXSummary{Statements: 1})
 }

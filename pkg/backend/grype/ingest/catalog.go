@@ -28,6 +28,9 @@ import (
 // maxText bounds texts of a worker about an image, in bytes.
 const maxText = 256
 
+// maxStatementBytes bounds the statements of attached OpenVEX documents about all images of a namespace, in bytes as they are stored.
+const maxStatementBytes = 8 << 20
+
 // maxHeader bounds the JSON line at the start of a catalog Job's upload, in bytes.
 const maxHeader = 64 << 10
 
@@ -343,7 +346,7 @@ func (b *parsedResult) imageVEX(job store.Job, platformDigest string) (store.Ima
 		problems = append(problems, b.result.VEXProblem)
 	}
 	return store.ImageVEX{
-		Policy: job.VEXPolicy, Statements: statements, Problem: truncate(failure.Line(strings.Join(problems, "; ")), workerapi.MaxVEXProblemBytes),
+		Policy: job.VEXPolicy, Statements: statements, Budget: maxStatementBytes, Problem: truncate(failure.Line(strings.Join(problems, "; ")), workerapi.MaxVEXProblemBytes),
 	}, nil
 }
 
