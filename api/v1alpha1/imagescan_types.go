@@ -49,7 +49,7 @@ type ImageScanSpec struct {
 	// +optional
 	DigestType DigestType `json:"digestType,omitempty"`
 
-	// platform of the nodes that run the image: os/architecture or os/architecture/variant.
+	// platform of the nodes that run the image: os/architecture, os/architecture/variant or, on Windows, os/architecture:version.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="platform is immutable"
 	// +required

@@ -24,26 +24,45 @@ func (k Key) String() string { return k.Digest + ";" + k.Platform.String() }
 // Platform is the operating system and CPU architecture that a node runs or an image is built for.
 type Platform struct {
 	OS, Architecture, Variant string
+	// OSVersion is the version of Windows that a node runs, such as 10.0.20348: a node runs only images for its own version. Empty for any other system.
+	OSVersion string
 }
 
-// ParsePlatform parses os/architecture[/variant].
-func ParsePlatform(s string) (Platform, error) {
-	parts := strings.Split(s, "/")
-	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
-		return Platform{}, fmt.Errorf("platform %q: want os/architecture or os/architecture/variant", s)
+// windowsVersion is the part of a version of Windows that decides which images a node runs. Updates change what follows.
+var windowsVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+`)
+
+// NewPlatform returns a platform of an operating system and an architecture, as Go names them. osVersion is that of the system or of its kernel, of
+// which only what decides about images is kept.
+func NewPlatform(os, architecture, osVersion string) Platform {
+	p := Platform{OS: os, Architecture: architecture}
+	if os == "windows" {
+		p.OSVersion = windowsVersion.FindString(osVersion)
 	}
-	p := Platform{OS: parts[0], Architecture: parts[1]}
+	return p
+}
+
+// ParsePlatform parses os/architecture[/variant][:osversion].
+func ParsePlatform(s string) (Platform, error) {
+	bare, osVersion, hasVersion := strings.Cut(s, ":")
+	parts := strings.Split(bare, "/")
+	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") || hasVersion && osVersion == "" {
+		return Platform{}, fmt.Errorf("platform %q: want os/architecture, os/architecture/variant or, with a version of Windows, os/architecture:version", s)
+	}
+	p := Platform{OS: parts[0], Architecture: parts[1], OSVersion: osVersion}
 	if len(parts) == 3 {
 		p.Variant = parts[2]
 	}
 	return p, nil
 }
 
-// String returns os/architecture[/variant].
+// String returns os/architecture[/variant][:osversion].
 func (p Platform) String() string {
 	s := p.OS + "/" + p.Architecture
 	if p.Variant != "" {
 		s += "/" + p.Variant
+	}
+	if p.OSVersion != "" {
+		s += ":" + p.OSVersion
 	}
 	return s
 }

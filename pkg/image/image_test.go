@@ -65,12 +65,28 @@ func TestParseIDRefuses(t *testing.T) {
 	}
 }
 
+// TestNodePlatforms checks what decides about images of what a node reports: on Windows, the version without the number of the update.
+func TestNodePlatforms(t *testing.T) {
+	for _, tt := range []struct{ os, kernel, want string }{
+		{"linux", "6.8.0-45-generic", "linux/amd64"},
+		{"windows", "10.0.20348.2340", "windows/amd64:10.0.20348"},
+		{"windows", "10.0.26100", "windows/amd64:10.0.26100"},
+		{"windows", "", "windows/amd64"},
+		{"windows", "Windows Server 2022", "windows/amd64"},
+	} {
+		if got := NewPlatform(tt.os, "amd64", tt.kernel).String(); got != tt.want {
+			t.Errorf("a node of %s with the kernel %q is %s, want %s", tt.os, tt.kernel, got, tt.want)
+		}
+	}
+}
+
 // TestPlatforms checks that a platform is parsed as it is written, with a third part as the variant.
 func TestPlatforms(t *testing.T) {
 	for text, want := range map[string]Platform{
-		"linux/amd64":   {OS: "linux", Architecture: "amd64"},
-		"linux/arm/v7":  {OS: "linux", Architecture: "arm", Variant: "v7"},
-		"windows/amd64": {OS: "windows", Architecture: "amd64"},
+		"windows/amd64:10.0.20348": {OS: "windows", Architecture: "amd64", OSVersion: "10.0.20348"},
+		"linux/amd64":              {OS: "linux", Architecture: "amd64"},
+		"linux/arm/v7":             {OS: "linux", Architecture: "arm", Variant: "v7"},
+		"windows/amd64":            {OS: "windows", Architecture: "amd64"},
 	} {
 		got, err := ParsePlatform(text)
 		if err != nil || got != want {

@@ -176,17 +176,19 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return stripped
 }
 
-// StripNode is a cache transform. It keeps a node's name and platform. Other objects pass unchanged.
+// StripNode is a cache transform. It keeps a node's name and what platformOf reads. Other objects pass unchanged.
 func StripNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
 		return o, nil
 	}
+	info := node.Status.NodeInfo
+	platform := image.NewPlatform(info.OperatingSystem, info.Architecture, info.KernelVersion)
 	return &corev1.Node{
 		TypeMeta:   node.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
-			OperatingSystem: node.Status.NodeInfo.OperatingSystem, Architecture: node.Status.NodeInfo.Architecture,
+			OperatingSystem: platform.OS, Architecture: platform.Architecture, KernelVersion: platform.OSVersion,
 		}},
 	}, nil
 }

@@ -153,7 +153,7 @@ func TestStripOthers(t *testing.T) {
 		t.Errorf("something else becomes %v, %v", got, err)
 	}
 	full := Node(NodeARM, "arm64")
-	full.Labels = map[string]string{"a": "b"}
+	full.Labels, full.Status.NodeInfo.KernelVersion = map[string]string{"a": "b"}, "6.8.0-45-generic"
 	kept, err := StripNode(full)
 	if err != nil {
 		t.Fatal(err)
@@ -164,5 +164,13 @@ func TestStripOthers(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, kept); diff != "" {
 		t.Errorf("node (-want +got):\n%s", diff)
+	}
+	full.Status.NodeInfo.OperatingSystem, full.Status.NodeInfo.KernelVersion = "windows", "10.0.20348.2340"
+	if kept, err = StripNode(full); err != nil {
+		t.Fatal(err)
+	}
+	want.Status.NodeInfo.OperatingSystem, want.Status.NodeInfo.KernelVersion = "windows", "10.0.20348"
+	if diff := cmp.Diff(want, kept); diff != "" {
+		t.Errorf("node of Windows (-want +got):\n%s", diff)
 	}
 }

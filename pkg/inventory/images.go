@@ -207,14 +207,16 @@ func (i *Inventory) RunningImages(
 	return running, unresolved, known, err
 }
 
-// platformOf returns the platform of a node. known is false while the node, or its platform, is not in the cache.
+// platformOf returns the platform of a node. Nodes report no variant of their architecture. On Windows, the version of the kernel is that of the system,
+// and decides which image of an index the node runs. known is false while the node, or its platform, is not in the cache.
 func (i *Inventory) platformOf(ctx context.Context, name string) (platform image.Platform, known bool, err error) {
 	var node corev1.Node
 	if err := i.Client.Get(ctx, types.NamespacedName{Name: name}, &node, client.UnsafeDisableDeepCopy); err != nil {
 		return image.Platform{}, false, client.IgnoreNotFound(err)
 	}
 	info := node.Status.NodeInfo
-	return image.Platform{OS: info.OperatingSystem, Architecture: info.Architecture}, info.OperatingSystem != "" && info.Architecture != "", nil
+	platform = image.NewPlatform(info.OperatingSystem, info.Architecture, info.KernelVersion)
+	return platform, platform.OS != "" && platform.Architecture != "", nil
 }
 
 // isExcluded reports whether a Scanner excludes an image.

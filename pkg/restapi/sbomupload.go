@@ -23,6 +23,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	imagedocument "github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -304,7 +305,8 @@ func verifiedPlatform(digest string, documents [][]byte) (platform, platformDige
 				"the digest is that of an index, so the last document must be a manifest that it has, with a platform")
 		}
 		// The runtime of a node decides about variants.
-		node = v1.Platform{OS: named.OS, Architecture: named.Architecture}
+		of := image.NewPlatform(named.OS, named.Architecture, named.OSVersion)
+		node = v1.Platform{OS: of.OS, Architecture: of.Architecture, OSVersion: of.OSVersion}
 		if platform = node.String(); len(platform) > maxPlatformBytes {
 			return "", "", partProblem(restv1.ReasonInvalidManifest, partManifest, "the index names the platform %.40q, which has more than %d bytes", platform, maxPlatformBytes)
 		}

@@ -142,7 +142,7 @@ func Declared(manifest *v1.Manifest, config []byte) (declared v1.Platform, isIma
 	if (file.OS == "" || file.Architecture == "") && !isConfig {
 		return v1.Platform{}, false, nil
 	}
-	return v1.Platform{OS: file.OS, Architecture: file.Architecture, Variant: file.Variant}, true, nil
+	return v1.Platform{OS: file.OS, Architecture: file.Architecture, Variant: file.Variant, OSVersion: file.OSVersion}, true, nil
 }
 
 // Digest returns the SHA-256 digest of a document.

@@ -35,6 +35,8 @@ func TestOrderOfChildren(t *testing.T) {
 		"arm64":                              {"linux/arm64", []string{"linux/arm/v7", "linux/arm64/v8", "linux/arm64/v9"}, []string{"linux/arm64/v8", "linux/arm/v7"}},
 		"arm64 runs the newest arm":          {"linux/arm64", []string{"linux/arm/v5", "linux/arm/v6", "linux/arm/v8"}, []string{"linux/arm/v8", "linux/arm/v6", "linux/arm/v5"}},
 		"arm is v7":                          {"linux/arm", []string{"linux/arm/v5", "linux/arm/v8", "linux/arm", "linux/arm/v6"}, []string{"linux/arm", "linux/arm/v6", "linux/arm/v5"}},
+		"the version of Windows":             {"windows/amd64//10.0.20348", []string{"windows/amd64//10.0.17763.1", "windows/amd64//10.0.20348.9", "linux/amd64"}, []string{"windows/amd64//10.0.20348.9"}},
+		"no version of Windows fits":         {"windows/amd64//10.0.17763", []string{"windows/amd64//10.0.20348.9"}, nil},
 		"attestations":                       {"linux/amd64", []string{"unknown/unknown", "linux/amd64"}, []string{"linux/amd64"}},
 		"another operating system":           {"windows/amd64", []string{"linux/amd64", "windows/amd64"}, []string{"windows/amd64"}},
 		"an architecture with no other name": {"linux/s390x", []string{"linux/s390x/z13", "linux/s390x"}, []string{"linux/s390x"}},
@@ -141,7 +143,7 @@ func names(children []v1.Descriptor) (names []string) {
 			names = append(names, "")
 			continue
 		}
-		names = append(names, strings.TrimSuffix(fmt.Sprintf("%s/%s/%s", child.Platform.OS, child.Platform.Architecture, child.Platform.Variant), "/"))
+		names = append(names, strings.TrimRight(fmt.Sprintf("%s/%s/%s/%s", child.Platform.OS, child.Platform.Architecture, child.Platform.Variant, child.Platform.OSVersion), "/"))
 	}
 	return names
 }

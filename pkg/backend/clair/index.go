@@ -367,7 +367,7 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	platform := t.img.Key.Platform
-	located, err := puller.Locate(ctx, t.img.PullReferences, v1.Platform{OS: platform.OS, Architecture: platform.Architecture, Variant: platform.Variant})
+	located, err := puller.Locate(ctx, t.img.PullReferences, v1.Platform{OS: platform.OS, Architecture: platform.Architecture, Variant: platform.Variant, OSVersion: platform.OSVersion})
 	if err == nil {
 		return located, nil
 	}

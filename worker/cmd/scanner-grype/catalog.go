@@ -89,11 +89,12 @@ func (p process) parseCatalog(args []string, log *slog.Logger) (*catalogJob, err
 
 // parsePlatform parses a platform and normalizes it as in manifests: x86_64 becomes amd64, arm64/v8 becomes arm64.
 func parsePlatform(platform string) (v1.Platform, error) {
-	parsed, err := image.NewPlatform(platform)
-	if err != nil || !strings.Contains(platform, "/") {
-		return v1.Platform{}, fmt.Errorf("--platform must be os/arch[/variant], such as linux/amd64, not %q", platform)
+	bare, osVersion, _ := strings.Cut(platform, ":")
+	parsed, err := image.NewPlatform(bare)
+	if err != nil || !strings.Contains(bare, "/") {
+		return v1.Platform{}, fmt.Errorf("--platform must be os/arch[/variant][:osversion], such as linux/amd64, not %q", platform)
 	}
-	return v1.Platform{OS: parsed.OS, Architecture: parsed.Architecture, Variant: parsed.Variant}, nil
+	return v1.Platform{OS: parsed.OS, Architecture: parsed.Architecture, Variant: parsed.Variant, OSVersion: osVersion}, nil
 }
 
 // run pulls, catalogs and uploads the image. It writes only to a directory of its own, and removes that at the end.

@@ -275,7 +275,7 @@ func (b *parsedResult) platformDigest(key image.Key) (string, error) {
 			return "", err
 		}
 	}
-	platform := v1.Platform{OS: key.Platform.OS, Architecture: key.Platform.Architecture, Variant: key.Platform.Variant}
+	platform := v1.Platform{OS: key.Platform.OS, Architecture: key.Platform.Architecture, Variant: key.Platform.Variant, OSVersion: key.Platform.OSVersion}
 	digest, err := document.Verify(root, platform, documents)
 	if err != nil {
 		return "", refuse(http.StatusUnprocessableEntity, "the manifest is not one of the image: %v", err)
