@@ -3,7 +3,7 @@ package restapi
 import (
 	"bufio"
 	"crypto/sha256"
-	"fmt"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -18,23 +18,23 @@ type renderedDocument struct {
 	sum  []byte // SHA-256
 }
 
-// renderToFile makes a document. The file has no name, so that it is deleted when the process ends in any way. close deletes it earlier.
+// renderToFile makes a document of at most maxDocumentFile bytes.
 func renderToFile(write func(io.Writer) error) (_ *renderedDocument, err error) {
-	file, err := os.CreateTemp("", "scanner-operator-document-*")
+	file, to, err := newTemporaryFile("document", maxDocumentFile)
 	if err != nil {
-		return nil, fmt.Errorf("a document needs a temporary file: %w", err)
+		return nil, err
 	}
 	r := &renderedDocument{file: file}
 	defer func() {
 		if err != nil {
 			r.close()
 		}
+		if errors.Is(err, errTemporaryFull) {
+			err = tooLarge("more than %d MiB as a document", maxDocumentFile>>20)
+		}
 	}()
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, err
-	}
 	sum := sha256.New()
-	buffer := bufio.NewWriterSize(io.MultiWriter(file, sum), 64<<10)
+	buffer := bufio.NewWriterSize(io.MultiWriter(to, sum), 64<<10)
 	if err := write(buffer); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -41,9 +40,9 @@ func receiveBody(w http.ResponseWriter, r *http.Request, encoding string) (_ *re
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(reportBodyTime))
 	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
-	file, err := os.CreateTemp("", "scanner-operator-report-*")
+	file, to, err := newTemporaryFile("report", maxReportFile)
 	if err != nil {
-		return nil, fmt.Errorf("a report needs a temporary file: %w", err)
+		return nil, err
 	}
 	body := &reportBody{compressed: file}
 	defer func() {
@@ -51,9 +50,6 @@ func receiveBody(w http.ResponseWriter, r *http.Request, encoding string) (_ *re
 			body.close()
 		}
 	}()
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, err
-	}
 	if r.ContentLength > maxReportBody {
 		return nil, bodyTooLarge("it has more than %d MiB", maxReportBody>>20)
 	}
@@ -64,7 +60,7 @@ func receiveBody(w http.ResponseWriter, r *http.Request, encoding string) (_ *re
 	}
 	defer text.Close()
 	sum := sha256.New()
-	buffer := bufio.NewWriterSize(file, 64<<10)
+	buffer := bufio.NewWriterSize(to, 64<<10)
 	encoder, err := zstd.NewWriter(buffer, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return nil, err
@@ -74,7 +70,7 @@ func receiveBody(w http.ResponseWriter, r *http.Request, encoding string) (_ *re
 		return nil, refuseBody(err)
 	}
 	if err := buffer.Flush(); err != nil {
-		return nil, err
+		return nil, refuseBody(err)
 	}
 	body.sum = hex.EncodeToString(sum.Sum(nil))
 	return body, body.rewind()
@@ -140,6 +136,8 @@ func refuseBody(err error) error {
 		return refused
 	case errors.As(err, new(*http.MaxBytesError)):
 		return bodyTooLarge("it has more than %d MiB", maxReportBody>>20)
+	case errors.Is(err, errTemporaryFull):
+		return bodyTooLarge("it has more than %d MiB when it is compressed with zstd", maxReportFile>>20)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return unavailable("the body did not come within " + reportBodyTime.String())
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/klauspost/compress/zstd"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -350,6 +352,34 @@ func TestALargeReportOfUnknownLength(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("{"), io.LimitReader(spaces{}, maxReportBody))
 	response, body := w.send(http.MethodPut, reportPath("shop", "web", "ci"), anyone, endless, "Content-Type", cyclonedx.MediaType)
 	w.requireProblem(answer{response, body}, http.StatusRequestEntityTooLarge, restv1.ReasonBodyTooLarge, "")
+}
+
+// TestAReportThatFillsTheVolume: a small body may be a text that takes far more room in the manager's temporary file, since a sender can compress with
+// a larger window than the manager.
+func TestAReportThatFillsTheVolume(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	block := make([]byte, 6<<20)
+	if _, err := rand.NewChaCha8([32]byte{}).Read(block); err != nil {
+		t.Fatal(err)
+	}
+	var small bytes.Buffer
+	encoder, err := zstd.NewWriter(&small, zstd.WithWindowSize(8<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxReportFile/len(block) + 1 {
+		if _, err := encoder.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := encoder.Close(); err != nil || small.Len() > maxReportBody {
+		t.Fatalf("%d bytes, %v", small.Len(), err)
+	}
+	refused := w.put(reportPath("shop", "web", "ci"), anyone, small.String(), "Content-Encoding", "zstd")
+	w.requireProblem(refused, http.StatusRequestEntityTooLarge, restv1.ReasonBodyTooLarge, "")
+	if want := fmt.Sprintf("more than %d MiB when it is compressed with zstd", maxReportFile>>20); !strings.Contains(string(refused.body), want) {
+		t.Errorf("the answer is %s, want %q", refused.body, want)
+	}
 }
 
 type spaces struct{}

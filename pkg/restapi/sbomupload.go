@@ -239,17 +239,15 @@ func (u *upload) readSBOM(part *multipart.Part) (err error) {
 	if err != nil || !known {
 		return partProblem(restv1.ReasonUnsupportedMediaType, partSBOM, "the Content-Type of this part must be one of %s", sbomMediaTypes())
 	}
-	if u.content, err = os.CreateTemp("", "scanner-operator-sbom-*"); err != nil {
-		return fmt.Errorf("an SBOM needs a temporary file: %w", err)
+	var to io.Writer
+	if u.content, to, err = newTemporaryFile("sbom", maxSBOMFile); err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
 			u.close()
 		}
 	}()
-	if err := os.Remove(u.content.Name()); err != nil {
-		return err
-	}
 	var header workerapi.UploadedSBOM
 	sum := sha256.New()
 	for _, manifest := range u.manifests {
@@ -260,10 +258,10 @@ func (u *upload) readSBOM(part *multipart.Part) (err error) {
 		return err
 	}
 	begin := bytes.Join(slices.Insert(slices.Clone(u.manifests), 0, append(line, '\n')), nil)
-	if _, err := io.MultiWriter(u.content, sum).Write(begin); err != nil {
+	if _, err := io.MultiWriter(to, sum).Write(begin); err != nil {
 		return err
 	}
-	encoder, err := zstd.NewWriter(u.content, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+	encoder, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return err
 	}
