@@ -17,7 +17,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/attached"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/document"
@@ -107,7 +109,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	if err != nil {
 		return err
 	}
-	vex, err := brought.imageVEX(job, platformDigest)
+	vex, err := i.imageVEX(brought, job, platformDigest)
 	if err != nil {
 		return err
 	}
@@ -245,7 +247,12 @@ func (i *Ingest) checkContents(b *parsedResult) error {
 			return err
 		}
 	}
-	if err := verifyMatchInput(b.matchInput, i.Limits.MatchInputContent); err != nil {
+	return i.readMatchInput(b, nil)
+}
+
+// readMatchInput verifies the match input, and rewinds it. visit gets each package; nil for none.
+func (i *Ingest) readMatchInput(b *parsedResult, visit func(finding.Package)) error {
+	if err := verifyMatchInput(b.matchInput, i.Limits.MatchInputContent, visit); err != nil {
 		return err
 	}
 	_, err := b.matchInput.Seek(0, io.SeekStart)
@@ -325,7 +332,7 @@ func (i *Ingest) originOf(ctx context.Context, result workerapi.CatalogResult, j
 
 // imageVEX returns what the OpenVEX documents of the result amount to. The policy is the one that the manager gave the Job. With an uploaded SBOM, the
 // Job could not read the image's documents: those of an earlier Job stay.
-func (b *parsedResult) imageVEX(job store.Job, platformDigest string) (store.ImageVEX, error) {
+func (i *Ingest) imageVEX(b *parsedResult, job store.Job, platformDigest string) (store.ImageVEX, error) {
 	if job.VEXPolicy == "" || b.result.UploadedSBOM {
 		return store.ImageVEX{}, nil
 	}
@@ -345,9 +352,32 @@ func (b *parsedResult) imageVEX(job store.Job, platformDigest string) (store.Ima
 	if b.result.VEXProblem != "" {
 		problems = append(problems, b.result.VEXProblem)
 	}
+	unfitting, err := i.unfitting(b, statements)
+	if err != nil {
+		return store.ImageVEX{}, err
+	}
+	problems = append(problems, unfitting...)
 	return store.ImageVEX{
 		Policy: job.VEXPolicy, Statements: statements, Budget: maxStatementBytes, Problem: truncate(failure.Line(strings.Join(problems, "; ")), workerapi.MaxVEXProblemBytes),
 	}, nil
+}
+
+// unfitting says how many statements name no package of the image; empty if all do. They suppress nothing, which their author should learn of.
+func (i *Ingest) unfitting(b *parsedResult, statements []exception.Exception) (problems []string, err error) {
+	if !slices.ContainsFunc(statements, func(e exception.Exception) bool { return len(e.Packages) > 0 }) {
+		return nil, nil
+	}
+	fit := exception.NewFit(statements)
+	if err := i.readMatchInput(b, fit.Add); err != nil {
+		return nil, err
+	}
+	all := fit.Unfitting()
+	if len(all) == 0 {
+		return nil, nil
+	}
+	first := statements[all[0]]
+	return []string{fmt.Sprintf("%d of %d statements name no package of the image, such as %s %s for %s",
+		len(all), len(statements), first.Packages[0].Name, first.Packages[0].Version, first.Vulnerabilities[0])}, nil
 }
 
 // truncate cuts a text to limit bytes, without a partial character at its end.

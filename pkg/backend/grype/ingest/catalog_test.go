@@ -162,6 +162,12 @@ func TestAttachedVEX(t *testing.T) {
 		"no document":      {"policy", func(*catalogUpload) {}, http.StatusNoContent, store.VEXSummary{}},
 		"none is accepted": {"policy", func(p *catalogUpload) { p.result.VEXProblem = "not\nsigned" }, http.StatusNoContent, store.VEXSummary{Problem: "not signed"}},
 		"a contradiction":  {"policy", func(p *catalogUpload) { p.vex = [][]byte{fmt.Appendf(nil, document, fixed+","+affected)} }, http.StatusNoContent, store.VEXSummary{Problem: "the document doc contradicts itself about CVE-1: fixed and affected at the same time; none of its statements counts"}},
+		"no package of the image": {"policy", func(p *catalogUpload) {
+			const about = `, "products": [{"@id": "pkg:deb/debian/openssl@3.0.11-1"}], `
+			p.vex = [][]byte{fmt.Appendf(nil, document, strings.Replace(fixed, ",", about, 1)+","+strings.Replace(strings.Replace(fixed, ",", strings.Replace(about, "openssl", "libssl3", 1), 1), "CVE-1", "CVE-2", 1))}
+			p.matchInput = compressed(t, []byte(`{"artifacts":[{"name":"a","licenses":[{"purl":"pkg:deb/debian/openssl@3.0.11-1"}],"cpes":[],"version":"1","type":"deb"},
+				{"id":"b","name":"libssl3","metadata":{"name":"openssl"},"version":"3.0.11-1","type":"deb","purl":"pkg:deb/debian/libssl3@3.0.11-1?upstream=openssl"}]}`))
+		}, http.StatusNoContent, store.VEXSummary{Statements: 2, Problem: "1 of 2 statements name no package of the image, such as pkg:deb/debian/openssl 3.0.11-1 for CVE-1"}},
 		"one is unread": {"policy", func(p *catalogUpload) {
 			p.vex, p.result.VEXProblem, p.result.VEXUnread = [][]byte{fmt.Appendf(nil, document, fixed)}, "attestation two: the registry is busy", true
 		}, http.StatusNoContent, store.VEXSummary{Problem: "no statement counts while an attached document is unread, which may say that the image is affected; mend it and scan the image again; attestation two: the registry is busy"}},

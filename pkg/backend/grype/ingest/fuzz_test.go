@@ -161,7 +161,7 @@ func FuzzMatchInput(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		err := verifyMatchInput(bytes.NewReader(encoder.EncodeAll(content, nil)), int64(len(content)))
+		err := verifyMatchInput(bytes.NewReader(encoder.EncodeAll(content, nil)), int64(len(content)), func(finding.Package) {})
 		var first map[string]json.RawMessage
 		isObject := json.NewDecoder(bytes.NewReader(content)).Decode(&first) == nil && first != nil
 		if err != nil {
