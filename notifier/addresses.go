@@ -38,6 +38,10 @@ const maxAddressBytes = 2048
 // maxTokenBytes bounds a token. Those of Slack apps have up to about 200 bytes (https://docs.slack.dev/authentication/tokens).
 const maxTokenBytes = 1024
 
+// maxAccessTokenBytes bounds an access token of OAuth 2.0. Those of Microsoft have some 2 KB, and a line of AUTH has room for 12,288 bytes in base64
+// (https://www.rfc-editor.org/rfc/rfc4954#section-4).
+const maxAccessTokenBytes = 8 << 10
+
 // tokenPattern has no space and no line break, so that a token is one value of a header.
 var tokenPattern = regexp.MustCompile(`^xox[a-z](\.xox[a-z])?-[A-Za-z0-9.-]+$`)
 
@@ -102,7 +106,7 @@ func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef)
 			Message: fmt.Sprintf("cannot read Secret %s in namespace %s: %s", ref.SecretName, ref.Namespace, apierrors.ReasonForError(err)),
 		}
 	}
-	if _, found := secret.Data[ref.SecretKey]; !found && !hasOnlyCertificates(ref, secret.Data) {
+	if _, found := secret.Data[ref.SecretKey]; !found && !hasOnlyCertificates(ref, secret.Data) && !hasAccessToken(ref, secret.Data) {
 		return receiver.Address{}, permanent(announce.ReasonSecretNotFound,
 			fmt.Sprintf("Secret %s in namespace %s has no key %s", ref.SecretName, ref.Namespace, ref.SecretKey))
 	}
@@ -167,8 +171,13 @@ func parseCertificates(data map[string][]byte) (receiver.Certificates, *invalidK
 
 // hasOnlyCertificates reports whether a Secret is that of a mail server that requires no password, and has certificates.
 func hasOnlyCertificates(ref announce.ReceiverRef, data map[string][]byte) bool {
-	return ref.Mail != nil && len(data[usernameKey]) == 0 && len(data[ref.SecretKey]) == 0 &&
+	return ref.Mail != nil && len(data[usernameKey]) == 0 && len(data[ref.SecretKey]) == 0 && !hasAccessToken(ref, data) &&
 		len(data[receiver.AuthoritiesKey])+len(data[receiver.ClientCertificateKey]) > 0
+}
+
+// hasAccessToken reports whether a Secret is that of a mail server, and has an access token instead of a password.
+func hasAccessToken(ref announce.ReceiverRef, data map[string][]byte) bool {
+	return ref.Mail != nil && len(data[tokenKey]) > 0
 }
 
 // parseMail validates the credentials of a mail server. The caller has checked the server.
@@ -178,10 +187,17 @@ func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, data map[string][]
 		return address, nil
 	}
 	value := func(key string) string { return strings.TrimSpace(string(data[key])) }
-	address.Username, address.Token = value(usernameKey), value(ref.SecretKey)
-	for key, text := range map[string]string{usernameKey: address.Username, ref.SecretKey: address.Token} {
-		if text == "" || len(text) > maxTokenBytes || strings.ContainsFunc(text, unicode.IsControl) {
-			return address, &invalidKey{key, announce.ReasonInvalidToken, fmt.Sprintf("is empty, has control characters, or is longer than %d bytes", maxTokenBytes)}
+	secretKey, limit := ref.SecretKey, maxTokenBytes
+	if hasAccessToken(ref, data) {
+		if value(ref.SecretKey) != "" {
+			return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, "stands beside " + ref.SecretKey + ": use one of them"}
+		}
+		secretKey, limit, address.IsAccessToken = tokenKey, maxAccessTokenBytes, true
+	}
+	address.Username, address.Token = value(usernameKey), value(secretKey)
+	for key, text := range map[string]string{usernameKey: address.Username, secretKey: address.Token} {
+		if text == "" || len(text) > limit || strings.ContainsFunc(text, unicode.IsControl) {
+			return address, &invalidKey{key, announce.ReasonInvalidToken, fmt.Sprintf("is empty, has control characters, or is longer than %d bytes", limit)}
 		}
 	}
 	return address, nil

@@ -152,6 +152,9 @@ func (m *mailSession) Auth(mechanism string) (sasl.Server, error) {
 		m.isGenuine = true
 		return nil
 	}
+	if mechanism == "XOAUTH2" {
+		return &tokenServer{check: check}, nil
+	}
 	if mechanism == sasl.Login {
 		return &loginServer{check: check}, nil
 	}
@@ -174,6 +177,27 @@ func (l *loginServer) Next(answer []byte) (challenge []byte, done bool, err erro
 	}
 	l.prompted++
 	return []byte([]string{"Username:", "Password:"}[l.prompted-1]), false, nil
+}
+
+// tokenServer is the mechanism XOAUTH2. The token is mailPassword.
+type tokenServer struct {
+	check func(username, password string) error
+	// refusal is what the server says after the client's answer to the reason in JSON.
+	refusal error
+}
+
+func (s *tokenServer) Next(answer []byte) (challenge []byte, done bool, err error) {
+	if s.refusal != nil {
+		if len(answer) > 0 {
+			return nil, true, errors.New("the answer to the reason is not empty")
+		}
+		return nil, true, s.refusal
+	}
+	username, token, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(string(answer), "user="), "\x01\x01"), "\x01auth=Bearer ")
+	if s.refusal = s.check(username, token); s.refusal == nil {
+		return nil, true, nil
+	}
+	return []byte(`{"status":"401","schemes":"bearer","scope":"` + token + `"}`), false, nil
 }
 
 // checkMail checks that a mail has the known headers, text and HTML, and that its HTML has only text and links.
@@ -380,6 +404,13 @@ func TestMailTLS(t *testing.T) {
 		"no password is wanted":      {tls: announce.MailStartTLS, reason: announce.ReasonReceiverRefused, says: "none of the ways to authenticate"},
 		"only unknown ways":          {tls: announce.MailStartTLS, mechanisms: []string{"GSSAPI"}, reason: announce.ReasonReceiverRefused, says: "none of the ways to authenticate"},
 		"a wrong password":           {tls: announce.MailStartTLS, mechanisms: []string{"PLAIN"}, secret: map[string]string{"password": "verysecretpassword9"}, reason: announce.ReasonReceiverRefused, says: "answers 535 5.7.8 to AUTH: no (hidden); check the keys username and password"},
+		"an access token":            {tls: announce.MailStartTLS, mechanisms: []string{"PLAIN", "XOAUTH2"}, secret: map[string]string{"password": "", "token": mailPassword}},
+		"a token, from the start":    {tls: announce.MailImplicitTLS, implicit: true, mechanisms: []string{"XOAUTH2"}, secret: map[string]string{"password": "", "token": mailPassword + "\n"}},
+		"an expired token":           {tls: announce.MailStartTLS, mechanisms: []string{"XOAUTH2"}, secret: map[string]string{"password": "", "token": "verysecretpassword9"}, reason: announce.ReasonReceiverRefused, says: "has expired, is for another scope, or is not of the user in username: renew it; XOAUTH2 has the status 401"},
+		"no way for a token":         {tls: announce.MailStartTLS, mechanisms: []string{"PLAIN"}, secret: map[string]string{"password": "", "token": mailPassword}, reason: announce.ReasonReceiverRefused, says: "does not offer XOAUTH2"},
+		"a token beside a password":  {tls: announce.MailStartTLS, secret: map[string]string{"token": mailPassword}, reason: announce.ReasonInvalidToken, says: "key token of Secret team in namespace shop stands beside password"},
+		"a token without a user":     {tls: announce.MailStartTLS, secret: map[string]string{"username": "", "password": "", "token": mailPassword}, reason: announce.ReasonInvalidToken, says: "key username of Secret team in namespace shop is empty"},
+		"a token that is endless":    {tls: announce.MailStartTLS, secret: map[string]string{"password": "", "token": strings.Repeat("x", 8<<10+1)}, reason: announce.ReasonInvalidToken, says: "longer than 8192 bytes"},
 		"an empty password":          {tls: announce.MailStartTLS, secret: map[string]string{"password": "\n"}, reason: announce.ReasonInvalidToken, says: "key password of Secret team in namespace shop is empty"},
 		"no user name":               {tls: announce.MailStartTLS, secret: map[string]string{"username": ""}, reason: announce.ReasonInvalidToken, says: "key username of Secret team in namespace shop is empty"},
 		"a user name with a break":   {tls: announce.MailStartTLS, secret: map[string]string{"username": "a\nb"}, reason: announce.ReasonInvalidToken, says: "has control characters"},

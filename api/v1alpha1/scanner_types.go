@@ -593,7 +593,7 @@ type EmailReceiver struct {
 	To []EmailAddress `json:"to,omitempty"`
 
 	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its keys "username" and "password" are those of
-	// the mail server. The notifier needs permission to read this one Secret. Unset: the server requires no password.
+	// the mail server. Its key "token" instead of "password" is an access token of OAuth 2.0. The notifier needs permission to read this one Secret. Unset: the server requires no password.
 	// +optional
 	SecretRef SecretReference `json:"secretRef,omitzero"`
 }

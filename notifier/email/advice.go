@@ -8,6 +8,7 @@ import (
 
 // Advice about more than one code.
 const (
+	expired     = "the access token in the key token of the Secret has expired, is for another scope, or is not of the user in username: renew it"
 	credentials = "check the keys username and password of the Secret"
 	needsLogin  = "the server requires a user: set secretRef, or have the server allow the notifier's address"
 	needsTLS    = "the server requires TLS: set tls to StartTLS or Implicit"
@@ -24,7 +25,7 @@ var adviceByCode = map[string]string{
 	"7.3": needsTLS, "7.10": needsTLS, "7.11": needsTLS,
 	"7.8": credentials, "7.9": "the server requires another way to authenticate: some want a password made for programs",
 	"7.57": needsLogin, "7.60": "the server must let the notifier send as %s",
-	"7.139": "the server takes no passwords any more: use a relay that does, or a password made for programs",
+	"7.139": "the server takes no passwords any more: use an access token, in the key token of the Secret instead of password",
 	"7.23":  "the domain of %s must allow the server to send for it (SPF)", "7.26": "the domain of %s must allow the server to send for it (SPF, DKIM)",
 }
 
@@ -35,6 +36,10 @@ func (s *session) adviceFor(answer *textproto.Error) string {
 		return fmt.Sprintf("the server does not take %s as the notifier's name in EHLO: set helo to a full name that the server knows", s.ref.HeloName())
 	}
 	switch code, _, found := cutCode(answer.Msg); {
+	case answer.Code == 535 && s.to.IsAccessToken:
+		return expired
+	case answer.Code == 535 && code == "5.7.3": // Exchange means the credentials, others TLS
+		return credentials
 	case answer.Code == 530 && strings.Contains(strings.ToUpper(answer.Msg), "STARTTLS"):
 		return needsTLS
 	case answer.Code == 530:

@@ -66,7 +66,7 @@ func FuzzAnswers(f *testing.F) {
 // TestIterations: a server cannot keep the processor busy with a challenge.
 func TestIterations(t *testing.T) {
 	for iterations, want := range map[string]bool{"4096": true, "600000": true, "1000000": false, "2147483647": false, "+999999": false} {
-		auth := mechanism{authFor([]string{"SCRAM-SHA-256"}, "robot", "verysecretpassword8", "mail.example.com")}
+		auth := mechanism{authFor([]string{"SCRAM-SHA-256"}, receiver.Address{Username: "robot", Token: "verysecretpassword8"}, "mail.example.com")}
 		first, err := auth.Next(nil, true)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -181,8 +182,12 @@ func (s *session) authenticate() *announce.Outcome {
 		return nil
 	}
 	_, offered := s.smtp.Extension("AUTH")
-	auth := authFor(strings.Fields(strings.ToUpper(offered)), s.to.Username, s.to.Token, s.ref.Host())
-	if auth == nil {
+	auth := authFor(strings.Fields(strings.ToUpper(offered)), s.to, s.ref.Host())
+	switch {
+	case auth != nil:
+	case s.to.IsAccessToken:
+		return refusal("the mail server does not offer XOAUTH2, which the key token of the Secret is for: use the key password instead")
+	default:
 		return refusal("the mail server offers none of the ways to authenticate that are supported (SCRAM-SHA-256, PLAIN, LOGIN); " +
 			"without authentication, remove secretRef")
 	}
@@ -192,15 +197,24 @@ func (s *session) authenticate() *announce.Outcome {
 				return refusal(known.Error())
 			}
 		}
-		return s.failed("AUTH", err, "check the keys username and password of the Secret")
+		none := s.failed("AUTH", err, credentials)
+		if token, ok := auth.(*accessToken); ok && token.status != "" {
+			none.Message += "; XOAUTH2 has the status " + token.status
+		}
+		return none
 	}
 	return nil
 }
 
-// authFor returns the best of the offered mechanisms; nil if none is supported. All of them refuse to work without TLS, but for SCRAM, which
-// does not send the password.
-func authFor(offered []string, username, password, host string) smtp.Auth {
+// authFor returns the best of the offered mechanisms for what the receiver's Secret has; nil if none is supported. All of them refuse to work without TLS,
+// but for SCRAM, which does not send the password.
+func authFor(offered []string, to receiver.Address, host string) smtp.Auth {
+	username, password := to.Username, to.Token
 	switch {
+	case to.IsAccessToken && slices.Contains(offered, "XOAUTH2"):
+		return &accessToken{Auth: smtp.XOAuth2Auth(username, to.Token)}
+	case to.IsAccessToken:
+		return nil
 	case slices.Contains(offered, "SCRAM-SHA-256"):
 		return smtp.ScramSHA256Auth(username, password)
 	case slices.Contains(offered, "PLAIN"):
@@ -211,11 +225,38 @@ func authFor(offered []string, username, password, host string) smtp.Auth {
 	return nil
 }
 
+// accessToken authenticates with a token of OAuth 2.0
+// (https://developers.google.com/workspace/gmail/imap/xoauth2-protocol, and Microsoft's Exchange Online).
+type accessToken struct {
+	smtp.Auth
+	// status is the server's word for why it does not take the token.
+	status string
+}
+
+// Start implements smtp.Auth.
+func (a *accessToken) Start(server *smtp.ServerInfo) (name string, first []byte, err error) {
+	if !server.TLS {
+		return "", nil, errUnencrypted
+	}
+	return a.Auth.Start(server)
+}
+
+// Next implements smtp.Auth. A challenge is the server's reason in JSON: the answer to it is empty, and then the server refuses.
+func (a *accessToken) Next(fromServer []byte, more bool) (answer []byte, err error) {
+	var reason struct {
+		Status string `json:"status"`
+	}
+	if more && json.Unmarshal(fromServer, &reason) == nil && receiver.IsWord(reason.Status) {
+		a.status = reason.Status
+	}
+	return a.Auth.Next(fromServer, more)
+}
+
 // mechanism is a way to authenticate. Its errors are errUnencrypted and errChallenge, which do not quote what the server has sent.
 type mechanism struct{ smtp.Auth }
 
 var (
-	errUnencrypted = errors.New("the mail server wants a password without TLS, to which none is sent: set tls: StartTLS or Implicit, or remove secretRef")
+	errUnencrypted = errors.New("the mail server wants a password or token without TLS, to which none is sent: set tls: StartTLS or Implicit, or remove secretRef")
 	errChallenge   = errors.New("the mail server does not keep to the protocol of AUTH: ask its administrator")
 )
 

@@ -26,6 +26,8 @@ type Address struct {
 	Token string
 	// Username is the user of a mail server; empty for none.
 	Username string
+	// IsAccessToken means that Token is the user's access token of OAuth 2.0, and no password.
+	IsAccessToken bool
 	// Headers are sent with each request to a webhook.
 	Headers map[string]string
 	// Certificates are the receiver's own.
