@@ -81,6 +81,13 @@ func ownServer(t *testing.T, kind string, version uint16, implicit bool) (*serve
 	return s, ca
 }
 
+// hugeAuthority returns a certificate with an RSA key of 16384 bits that nobody has.
+func hugeAuthority(by authority) string {
+	modulus := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 16384), big.NewInt(1))
+	template := &x509.Certificate{SerialNumber: big.NewInt(3), IsCA: true, BasicConstraintsValid: true}
+	return pemOf("CERTIFICATE", must(x509.CreateCertificate(rand.Reader, template, by.certificate, &rsa.PublicKey{N: modulus, E: 65537}, by.key)))
+}
+
 func joined(certificate, key string) (a, b []byte) { return []byte(certificate), []byte(key) }
 
 // TestContractCertificates: a receiver of each type may have a private CA, and know the notifier by a certificate. Both are in the Secret, and what is
@@ -181,7 +188,7 @@ func TestInvalidCertificates(t *testing.T) {
 	ca := newAuthority()
 	certificate, key := ca.issue(0)
 	_, other := ca.issue(0)
-	long := pemOf("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(must(rsa.GenerateKey(rand.Reader, 2048)))) + strings.Repeat("\n", 8<<10)
+	long := pemOf("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(must(rsa.GenerateKey(rand.Reader, 2048)))) + strings.Repeat("\n", 4<<10)
 	for name, tt := range map[string]struct {
 		secret    map[string]string
 		key, says string
@@ -191,6 +198,7 @@ func TestInvalidCertificates(t *testing.T) {
 		"no certificate in PEM":     {map[string]string{"ca.crt": pemOf("CERTIFICATE", []byte("verysecret"))}, "ca.crt", "is not one or more certificates (PEM)"},
 		"a second one is cut off":   {map[string]string{"ca.crt": ca.pem() + certificate[:200]}, "ca.crt", "is not one or more certificates (PEM)"},
 		"all CAs of the world":      {map[string]string{"ca.crt": strings.Repeat(ca.pem(), 200)}, "ca.crt", "is longer than 64 KiB"},
+		"a CA that takes long":      {map[string]string{"ca.crt": hugeAuthority(ca)}, "ca.crt", "has an RSA key of more than 8192 bits"},
 		"no key":                    {map[string]string{"tls.crt": certificate}, "tls.key", "is missing or empty"},
 		"no certificate":            {map[string]string{"tls.key": key}, "tls.crt", "is missing or empty"},
 		"a key as a certificate":    {map[string]string{"tls.crt": key, "tls.key": key}, "tls.crt", "is not one or more certificates (PEM)"},
@@ -198,7 +206,7 @@ func TestInvalidCertificates(t *testing.T) {
 		"a certificate as a key":    {map[string]string{"tls.crt": certificate, "tls.key": certificate}, "tls.key", "is not the private key of the certificate in tls.crt"},
 		"a key with a passphrase":   {map[string]string{"tls.crt": certificate, "tls.key": pemOf("ENCRYPTED PRIVATE KEY", []byte("verysecret"))}, "tls.key", "without a passphrase"},
 		"a kind of PEM as a secret": {map[string]string{"tls.crt": certificate, "tls.key": pemOf("verysecret", []byte("verysecret"))}, "tls.key", "is not the private key"},
-		"a long key":                {map[string]string{"tls.crt": certificate, "tls.key": long}, "tls.key", "is longer than 8 KiB"},
+		"a long key":                {map[string]string{"tls.crt": certificate, "tls.key": long}, "tls.key", "is longer than 4 KiB"},
 		"empty ones":                {map[string]string{"ca.crt": "", "tls.crt": "", "tls.key": ""}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -16,10 +17,12 @@ const (
 	ClientKeyKey         = "tls.key"
 )
 
-// Bounds of the keys, in bytes: some dozen certificates, and an RSA key of 8192 bits. A larger key takes long to sign with.
+// Bounds of the keys in bytes, for some dozen certificates and an RSA key of 4096 bits, and of the RSA keys in certificates. One signature by a key of
+// 8192 bits takes the notifier most of a second, and to verify one by a key that fills the Secret takes it most of a minute.
 const (
 	maxCertificatesBytes = 64 << 10
-	maxClientKeyBytes    = 8 << 10
+	maxClientKeyBytes    = 4 << 10
+	maxRSABits           = 8192
 )
 
 // Certificates are those of one receiver, beside those of the Network.
@@ -74,6 +77,9 @@ func certificatesIn(text []byte) (all []*x509.Certificate, problem string) {
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil || block.Type != "CERTIFICATE" {
 			return nil, invalid
+		}
+		if public, isRSA := certificate.PublicKey.(*rsa.PublicKey); isRSA && public.N.BitLen() > maxRSABits {
+			return nil, fmt.Sprintf("has an RSA key of more than %d bits", maxRSABits)
 		}
 		all, text = append(all, certificate), rest
 	}
