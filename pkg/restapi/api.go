@@ -201,9 +201,9 @@ func (a *API) Handler() (_ http.Handler, err error) {
 type caller struct {
 	// user is empty for the operations that need no token.
 	user authenticationv1.UserInfo
-	// token is what the caller sent, and cookie whether it came in a session's cookie. A token must never be logged.
-	token  string
-	cookie bool
+	// token is what the caller sent, and cookie whether it came in a session's cookie, whose content is sealed. A token must never be logged.
+	token, sealed string
+	cookie        bool
 	// address is where the request comes from.
 	address string
 	// queryHash identifies what is requested, whichever page of it (see queryHashOf).
@@ -269,7 +269,7 @@ func (a *API) admit(next *http.ServeMux) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		c := &caller{address: limits.AddressOf(r)}
+		c := &caller{address: limits.AddressOf(r), sealed: a.sessions.sealedIn(r)}
 		r = r.WithContext(context.WithValue(ctx, callerKey{}, c))
 		if !signs(r) {
 			if err := a.authenticate(r, c); err != nil {

@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -58,6 +59,11 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request, params restv1.
 		Namespace: namespace, Since: ptr.Deref(params.LastEventID, ptr.Deref(params.Since, "")), Ends: expirationOf(c.token),
 		Allowed: func(ctx context.Context, change events.Change) (bool, error) { return a.mayKnow(ctx, c, change) },
 		Check: func(ctx context.Context) error {
+			if c.cookie {
+				if _, found, err := a.sessions.opened(c.sealed); err != nil || !found {
+					return cmp.Or(err, error(events.ErrUnauthorized))
+				}
+			}
 			_, err := a.tokens.Identify(ctx, c.address, c.token)
 			if errors.Is(err, kubeauth.ErrRefused) {
 				return events.ErrUnauthorized

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/kubeauth"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
@@ -38,13 +39,14 @@ const (
 )
 
 // sessions seals tokens in cookies. The operator keeps no record of sessions, so each replica accepts the cookies of all others whose key
-// it has.
+// it has. The replica that signed a session out accepts its cookies no more.
 type sessions struct {
 	// keys returns the keys of 32 bytes: the first one seals, and each one opens.
 	keys func() ([][]byte, error)
 	// path is the path of the cookies: that of the web UI, "/" or one without a slash at its end.
 	path  string
 	clock clock.PassiveClock
+	ended endedSessions
 }
 
 // sealedToken is the content of a session's cookies.
@@ -52,6 +54,8 @@ type sealedToken struct {
 	Token string `json:"token"`
 	// Ends is when the session ends, in Unix seconds.
 	Ends int64 `json:"ends"`
+	// Tenant is the hash of the tenant of the session's user.
+	Tenant string `json:"tenant"`
 }
 
 // cookieName returns the name of a session's nth cookie. A name with __Host- keeps other hosts of the same domain from setting the cookie, and
@@ -87,8 +91,8 @@ func (s *sessions) ciphers() (all []cipher.AEAD, err error) {
 	return all, nil
 }
 
-// seal returns the cookies of a session with this token. Cookies of an earlier session that are not needed are deleted.
-func (s *sessions) seal(token string) ([]*http.Cookie, error) {
+// seal returns the cookies of a session with this token of a user. Cookies of an earlier session that are not needed are deleted.
+func (s *sessions) seal(user, token string) ([]*http.Cookie, error) {
 	ciphers, err := s.ciphers()
 	if err != nil {
 		return nil, err
@@ -98,7 +102,7 @@ func (s *sessions) seal(token string) ([]*http.Cookie, error) {
 	if ends.IsZero() {
 		ends = now.Add(maxSession)
 	}
-	content, err := json.Marshal(sealedToken{Token: token, Ends: ends.Unix()})
+	content, err := json.Marshal(sealedToken{Token: token, Ends: ends.Unix(), Tenant: hashOf(kubeauth.TenantOf(user))})
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +133,8 @@ func (s *sessions) deleted() []*http.Cookie {
 	return cookies
 }
 
-// token returns the token in the cookies of a request. A cookie that cannot be opened, or whose session has ended, counts as missing. So
-// do the cookies of a request that a page of another origin caused.
-func (s *sessions) token(r *http.Request) (token string, found bool, err error) {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return "", false, nil
-	}
+// sealedIn returns the content of a request's cookies of a session, and "" without any.
+func (s *sessions) sealedIn(r *http.Request) string {
 	var sealed strings.Builder
 	for n := range maxCookies {
 		cookie, err := r.Cookie(s.cookieName(n))
@@ -143,26 +143,48 @@ func (s *sessions) token(r *http.Request) (token string, found bool, err error) 
 		}
 		sealed.WriteString(cookie.Value)
 	}
-	if sealed.Len() == 0 {
+	return sealed.String()
+}
+
+// token returns the token in the cookies of a request. A cookie that cannot be opened, or whose session has ended, counts as missing. So
+// do the cookies of a request that a page of another origin caused.
+func (s *sessions) token(r *http.Request) (token string, found bool, err error) {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return "", false, nil
+	}
+	opened, found, err := s.opened(s.sealedIn(r))
+	return opened.Token, found, err
+}
+
+// opened returns the session in the content of its cookies.
+func (s *sessions) opened(sealed string) (opened sealedToken, found bool, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil || len(text) == 0 || s.ended.has(text) {
+		return sealedToken{}, false, nil //nolint:nilerr // Whoever wrote this cookie, it is no session.
 	}
 	ciphers, err := s.ciphers()
 	if err != nil {
-		return "", false, err
+		return sealedToken{}, false, err
 	}
-	opened, err := s.open(ciphers, sealed.String())
+	opened, err = s.open(ciphers, text)
 	if err != nil || !s.clock.Now().Before(time.Unix(opened.Ends, 0)) {
-		return "", false, nil //nolint:nilerr // Whoever wrote this cookie, it is no session.
+		return sealedToken{}, false, nil //nolint:nilerr // Whoever wrote this cookie, it is no session.
 	}
-	return opened.Token, true, nil
+	return opened, true, nil
 }
 
-// open returns the content of the cookies of a session.
-func (s *sessions) open(ciphers []cipher.AEAD, sealed string) (opened sealedToken, err error) {
-	text, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil {
-		return sealedToken{}, err
+// end ends the session in the content of its cookies. Without one, it does nothing.
+func (s *sessions) end(sealed string) error {
+	opened, found, err := s.opened(sealed)
+	if found {
+		text, _ := base64.RawURLEncoding.DecodeString(sealed) // it was decoded to be opened
+		s.ended.add(text, opened.Tenant, s.clock.Now(), time.Unix(opened.Ends, 0))
 	}
+	return err
+}
+
+// open returns the content of what the cookies of a session encode.
+func (s *sessions) open(ciphers []cipher.AEAD, text []byte) (opened sealedToken, err error) {
 	var content []byte
 	for _, aead := range ciphers {
 		if content, err = aead.Open(nil, nil, text, []byte(s.path)); err == nil {
@@ -243,7 +265,7 @@ func (a operations) CreateSession(ctx context.Context, r restv1.CreateSessionReq
 	if err != nil {
 		return nil, err
 	}
-	cookies, err := a.sessions.seal(token)
+	cookies, err := a.sessions.seal(c.user.Username, token)
 	return signedIn{cookies, restv1.CreateSession200JSONResponse(session)}, err
 }
 
@@ -274,8 +296,8 @@ func (s signedIn) VisitCreateSessionResponse(w http.ResponseWriter) error {
 }
 
 // DeleteSession implements restv1.StrictServerInterface.
-func (a operations) DeleteSession(context.Context, restv1.DeleteSessionRequestObject) (restv1.DeleteSessionResponseObject, error) {
-	return signedOut{cookies: a.sessions.deleted()}, nil
+func (a operations) DeleteSession(ctx context.Context, _ restv1.DeleteSessionRequestObject) (restv1.DeleteSessionResponseObject, error) {
+	return signedOut{cookies: a.sessions.deleted()}, a.sessions.end(callerOf(ctx).sealed)
 }
 
 type signedOut struct {

@@ -116,6 +116,64 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// TestSignedOutSession: a copy of the cookies is not accepted after the session was signed out, in whatever form, and a stream with it ends. Another
+// session of the same token stays.
+func TestSignedOutSession(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	b, other := newBrowser(w), newBrowser(w)
+	response, _ := b.signIn(anyone)
+	other.signIn(anyone)
+	cookie := response.Cookies()[0]
+	copied := func(value string) (found bool) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url, nil)
+		w.must(err)
+		r.AddCookie(&http.Cookie{Name: cookie.Name, Value: value})
+		_, found, err = w.api.sessions.token(r)
+		w.must(err)
+		return found
+	}
+	// The last character of a text in base64 has bits without a meaning.
+	forms := []string{cookie.Value}
+	for _, last := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
+		if form := cookie.Value[:len(cookie.Value)-1] + string(last); form != cookie.Value && copied(form) {
+			forms = append(forms, form)
+		}
+	}
+	b.send(http.MethodDelete, PathSession, "")
+	for _, form := range forms {
+		if copied(form) {
+			t.Errorf("a copy of the cookie is accepted after signing out: …%s of …%s", form[len(form)-1:], cookie.Value[len(cookie.Value)-1:])
+		}
+	}
+	if got := other.status(PathSession); got != http.StatusOK {
+		t.Errorf("another session of the token: %d, want 200", got)
+	}
+}
+
+// TestEndedSessionsAreBounded: whoever signs out very often makes room with its own sessions, and expired ones are dropped.
+func TestEndedSessionsAreBounded(t *testing.T) {
+	var e endedSessions
+	id := func(tenant string, n int) []byte { return fmt.Append(nil, tenant, n) }
+	e.add(id("jane", 0), "jane", noon, noon.Add(time.Hour))
+	for n := range 2 * maxEndedSessionsOfTenant {
+		e.add(id("evil", n), "evil", noon.Add(time.Duration(n)), noon.Add(2*time.Hour))
+	}
+	if len(e.all) != 1+maxEndedSessionsOfTenant || !e.has(id("jane", 0)) || e.has(id("evil", 0)) || !e.has(id("evil", 2*maxEndedSessionsOfTenant-1)) {
+		t.Errorf("%d sessions, want that of jane and the last of evil", len(e.all))
+	}
+	for n := range maxEndedSessions {
+		e.add(id("tenant", n), fmt.Sprint(n), noon, noon.Add(2*time.Hour))
+	}
+	if len(e.all) != maxEndedSessions || !e.has(id("jane", 0)) {
+		t.Errorf("%d sessions, want %d with that of jane", len(e.all), maxEndedSessions)
+	}
+	e.add(id("late", 0), "late", noon.Add(2*time.Hour), noon.Add(3*time.Hour))
+	if len(e.all) != 1 {
+		t.Errorf("%d sessions when all others have expired", len(e.all))
+	}
+}
+
 // TestSessionOfARefusedToken: a token that the API server does not accept gives no cookie, and neither does a body that is not a token. No
 // response and no log repeats what was sent.
 func TestSessionOfARefusedToken(t *testing.T) {
@@ -254,7 +312,7 @@ func TestTokenWithEndlessExpiration(t *testing.T) {
 // TestSessionFitsIn: the cookies have room for the largest token.
 func TestSessionFitsIn(t *testing.T) {
 	w, _ := newFakeHarness(t)
-	if _, err := w.api.sessions.seal(strings.Repeat("x", maxTokenBytes)); err != nil {
+	if _, err := w.api.sessions.seal("jane", strings.Repeat("x", maxTokenBytes)); err != nil {
 		t.Error(err)
 	}
 }

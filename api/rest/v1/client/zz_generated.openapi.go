@@ -427,7 +427,8 @@ type ClientInterface interface {
 
 	// DeleteSession Signs out
 	//
-	// Deletes the cookie. The token itself stays valid. Requests from pages of another origin are refused.
+	// Deletes the cookie and ends its session: this replica does not accept a copy of the cookie any more. Another replica, or this one after
+	// a restart, accepts a copy until the session expires. The token itself stays valid. Requests from pages of another origin are refused.
 	//
 	// Corresponds with DELETE /api/v1/session (the `DeleteSession` operationId).
 	DeleteSession(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1215,7 +1216,8 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 
 // DeleteSession Signs out
 //
-// Deletes the cookie. The token itself stays valid. Requests from pages of another origin are refused.
+// Deletes the cookie and ends its session: this replica does not accept a copy of the cookie any more. Another replica, or this one after
+// a restart, accepts a copy until the session expires. The token itself stays valid. Requests from pages of another origin are refused.
 //
 // Corresponds with DELETE /api/v1/session (the `DeleteSession` operationId).
 func (c *Client) DeleteSession(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5779,7 +5781,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSessionWithResponse Signs out
 	//
-	// Deletes the cookie. The token itself stays valid. Requests from pages of another origin are refused.
+	// Deletes the cookie and ends its session: this replica does not accept a copy of the cookie any more. Another replica, or this one after
+	// a restart, accepts a copy until the session expires. The token itself stays valid. Requests from pages of another origin are refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8723,7 +8726,8 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 
 // DeleteSessionWithResponse Signs out
 //
-// Deletes the cookie. The token itself stays valid. Requests from pages of another origin are refused.
+// Deletes the cookie and ends its session: this replica does not accept a copy of the cookie any more. Another replica, or this one after
+// a restart, accepts a copy until the session expires. The token itself stays valid. Requests from pages of another origin are refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
