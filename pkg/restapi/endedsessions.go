@@ -12,10 +12,9 @@ const (
 	maxEndedSessionsOfTenant = 64
 )
 
-// endedSessions are the sessions that were signed out and have not expired, by the hash of what their cookies encode: a
-// text in base64 has several forms. They are those of one replica, since it
-// started. A tenant that signs out of more than maxEndedSessionsOfTenant sessions makes room with its own, and beyond maxEndedSessions the tenant with the most does.
-// The zero value is ready, and its methods are safe for concurrent use.
+// endedSessions are the sessions that were signed out and have not expired, by the hash of what their cookies encode: a text in base64 has several
+// forms. They are those of one replica, since it started. A tenant that signs out of more than maxEndedSessionsOfTenant sessions makes room with its
+// own, and beyond maxEndedSessions the tenant with the most does. The zero value is ready, and its methods are safe for concurrent use.
 type endedSessions struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]endedSession

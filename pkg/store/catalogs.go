@@ -102,7 +102,7 @@ func (s *Store) SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifa
 	if err := c.check(); err != nil {
 		return err
 	}
-	return s.write(ctx, "save catalog of "+c.Key.String(), func(ctx context.Context, tx *session) error {
+	return s.writeLarge(ctx, cmp.Or(string(c.Scope), c.Namespace), "save catalog of "+c.Key.String(), func(ctx context.Context, tx *session) error {
 		return s.saveCatalog(ctx, tx, c, artifacts)
 	})
 }

@@ -168,7 +168,7 @@ func (s *Store) SaveExternalReport(ctx context.Context, r ExternalReport, check 
 	// Without anything to write, no writer is waited for.
 	err = s.read(ctx, action, decide)
 	if err == nil {
-		err = s.write(ctx, action, func(ctx context.Context, tx *session) error {
+		err = s.writeLarge(ctx, r.Namespace, action, func(ctx context.Context, tx *session) error {
 			if err := decide(ctx, tx); err != nil {
 				return err
 			}

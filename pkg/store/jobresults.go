@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,7 +47,7 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 	if err := r.check(); err != nil {
 		return false, err
 	}
-	err = s.write(ctx, "save result of job "+r.JobUID, func(ctx context.Context, tx *session) error {
+	err = s.writeLarge(ctx, cmp.Or(string(r.Scope), r.Namespace), "save result of job "+r.JobUID, func(ctx context.Context, tx *session) error {
 		kept = false
 		taken, err := recordResult(ctx, tx, r)
 		if taken || err != nil {

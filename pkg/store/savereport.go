@@ -48,7 +48,8 @@ type SeverityBefore struct {
 // the subject; an empty leaseID means that there is none. It returns ErrLeaseEnded if the lease is not held. A report without a time
 // gets the current time. The first-seen, gone and fixed times of findings are the store's own; the last-seen time is the report's. A
 // finding that is present again counts as new and keeps its first-seen time. A finding whose ID has merely changed is neither new
-// nor gone. All writers wait while a report is saved: 50,000 findings take some seconds at most.
+// nor gone. All writers wait while a report is saved: 50,000 findings take some seconds at most. While others wait, the reports of one namespace, or of
+// the cluster, take at most a quarter of the writers' time.
 func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Difference, err error) {
 	if r.PlatformDigest == "" || r.Engine == "" {
 		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
@@ -57,7 +58,7 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 	if err != nil {
 		return Difference{}, fmt.Errorf("store: save report of %s: %w", r.PlatformDigest, err)
 	}
-	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
+	err = s.writeLarge(ctx, string(r.Scope), "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
 		change := newLossChange(r, s.now())
 		var before previousReport
 		if before, d, err = replaceReport(ctx, tx, r, rows, leaseID, change, nil); err != nil {

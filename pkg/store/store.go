@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
@@ -59,8 +60,10 @@ type Store struct {
 	writer  *sql.DB // nil if opened for reading only
 	// beginRaises means that the begin of a writer's transaction includes raiseRevision.
 	beginRaises bool
-	reader      *sql.DB
-	lock        *os.File // nil if opened for reading beside others
+	// turns shares the time of the writer. On a server too, one transaction at a time writes (raiseRevision).
+	turns  limits.TimeShare
+	reader *sql.DB
+	lock   *os.File // nil if opened for reading beside others
 	// writes counts the writing transactions of this process that have ended. revision is nil unless the lock is held.
 	writes   atomic.Uint64
 	revision atomic.Pointer[knownRevision]

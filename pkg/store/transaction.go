@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -43,17 +44,24 @@ type knownRevision struct {
 // it leaves behind anew each time, and must not use up what it reads. What the process remembers of a transaction is changed after write has
 // returned nil. It returns ErrNotLeading if another process leads (Follow, Lead).
 func (s *Store) write(ctx context.Context, action string, work func(context.Context, *session) error) error {
-	return s.writeWith(ctx, action, s.retryConflicts, work)
+	return s.writeWith(ctx, "", action, s.retryConflicts, work)
+}
+
+// writeLarge is write for reports and SBOMs of a namespace, empty for the cluster, which may be large. While others wait to write, those of one
+// namespace take at most a quarter of the time.
+func (s *Store) writeLarge(ctx context.Context, namespace, action string, work func(context.Context, *session) error) error {
+	return s.writeWith(ctx, cmp.Or(namespace, "the cluster"), action, s.retryConflicts, work)
 }
 
 // writeOnce is write for work that cannot run again.
 func (s *Store) writeOnce(ctx context.Context, action string, work func(context.Context, *session) error) error {
 	once := func(_ context.Context, run func(again bool) error) error { return run(false) }
-	return s.writeWith(ctx, action, once, work)
+	return s.writeWith(ctx, "", action, once, work)
 }
 
+// writeWith shares the time of the writer between those who write. An empty tenant has no share: it writes little.
 func (s *Store) writeWith(
-	ctx context.Context, action string, runs func(ctx context.Context, run func(again bool) error) error, work func(context.Context, *session) error,
+	ctx context.Context, tenant, action string, runs func(ctx context.Context, run func(again bool) error) error, work func(context.Context, *session) error,
 ) error {
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
@@ -66,6 +74,11 @@ func (s *Store) writeWith(
 		ctx = context.WithValue(ctx, fenced{}, epoch)
 		defer s.writes.Add(1) // also after an error: a commit without an answer may have happened
 		return runs(ctx, func(again bool) error {
+			release, err := s.turns.Acquire(ctx, tenant)
+			if err != nil {
+				return err
+			}
+			defer release()
 			return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
 				tx.again = again
 				if !s.beginRaises {

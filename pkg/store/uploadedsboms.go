@@ -100,7 +100,7 @@ func (s *Store) SaveUploadedSBOM(ctx context.Context, u UploadedSBOM, content io
 	// Without anything to write, no writer is waited for.
 	err = s.read(ctx, action, decide)
 	if err == nil {
-		err = s.write(ctx, action, func(ctx context.Context, tx *session) error {
+		err = s.writeLarge(ctx, u.Namespace, action, func(ctx context.Context, tx *session) error {
 			if err := decide(ctx, tx); err != nil {
 				return err
 			}

@@ -184,3 +184,62 @@ func zeros(n int64) io.Reader {
 		return len(p), nil
 	}), n)
 }
+
+// testTheWriterIsShared checks that large reports of one namespace, or of the cluster, leave most of the time to others who write meanwhile: these get
+// many turns for each report.
+func (on suite) testTheWriterIsShared(t *testing.T) {
+	const size, rounds, turns = 1000, 3, 4
+	versions := make([][]finding.Finding, 2)
+	for v := range versions {
+		for i := range size {
+			versions[v] = append(versions[v], vulnerable(fmt.Sprintf("CVE-2026-%04d", i), fmt.Sprintf("package-%d", v)))
+		}
+	}
+	for name, save := range map[string]func(fixture, int) error{
+		"of a namespace": func(f fixture, round int) error {
+			r := report("app", versions[round%2]...)
+			r.Scope = "shop"
+			_, err := f.SaveReport(t.Context(), r, "")
+			return err
+		},
+		"of the cluster": func(f fixture, round int) error {
+			_, err := f.SaveReport(t.Context(), report("app", versions[round%2]...), "")
+			return err
+		},
+		"of another tool": func(f fixture, round int) error {
+			r := externalReport(externalKey("shop"), f.clock.Now(), fmt.Sprint(round), versions[round%2]...)
+			_, err := f.SaveExternalReport(t.Context(), r, func(*store.ExternalState) error { return nil })
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := on.newStore(t)
+			ctx, stop := context.WithCancel(t.Context())
+			var others, reports sync.WaitGroup
+			written := 0
+			others.Go(func() {
+				for ; ctx.Err() == nil; written++ {
+					if err := f.SetUsage(t.Context(), used("scanner", "app", workload(fmt.Sprint(written%2), "r"))); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			for w := range 2 {
+				reports.Go(func() {
+					for round := range rounds {
+						if err := save(f, round+w); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			reports.Wait()
+			stop()
+			others.Wait()
+			if saved := 2 * rounds; written < turns*saved {
+				t.Errorf("others wrote %d times during %d reports, want %d times or more", written, saved, turns*saved)
+			}
+		})
+	}
+}

@@ -70,6 +70,7 @@ var contract = []contractTest{
 	{name: "CountsFollowEveryChange", run: suite.testCountsFollowEveryChange},
 
 	{name: "ConcurrentReaders", run: suite.testConcurrentReaders},
+	{name: "TheWriterIsShared", run: suite.testTheWriterIsShared},
 	{name: "Snapshot", run: suite.testSnapshot},
 	{name: "ConcurrentLeases", run: suite.testConcurrentLeases},
 	{name: "SlowReaderBlocksNobody", run: suite.testSlowReaderBlocksNobody},
