@@ -142,6 +142,15 @@ func TestExport(t *testing.T) {
 	if content, file := w.fileOf(form, "file"); content != string(exportRequest().Document) || file.Filename != "findings.json" {
 		t.Errorf("the file %s is %s, want the document as it is in findings.json", file.Filename, content)
 	}
+	keeps := exportRequest()
+	keeps.KeepOld = true
+	if outcome := w.export(keeps); outcome.Result != announce.Delivered {
+		t.Fatalf("%+v, want Delivered", outcome)
+	}
+	want["close_old_findings"] = []string{"false"}
+	if diff := cmp.Diff(want, w.form(w.server.got()[1]).Value); diff != "" {
+		t.Errorf("form of findings whose absence is not proven (-want +got):\n%s", diff)
+	}
 }
 
 // TestExportOutcomes: what an answer of DefectDojo, or of a proxy before it, means and what it advises.

@@ -91,7 +91,8 @@ func Render(d announce.Delivery) []Alert {
 		all = append(all, Alert{
 			Labels: labels(d.Message, map[string]string{"alertname": MoreAlert, "namespace": d.Message.Namespace, "severity": "none"}),
 			Annotations: annotations(map[string]string{
-				"summary": announce.Pluralize(d.Alerts.More, "further finding") + " without an alert", "description": "All findings: " + d.Message.ReadMore,
+				"summary":     announce.Pluralize(d.Alerts.More, "further finding") + " without an alert",
+				"description": "An alert that a more urgent one has replaced has resolved, and its finding has not ended. All findings: " + d.Message.ReadMore,
 			}),
 			EndsAt: d.Alerts.EndsAt, GeneratorURL: link(d.Message.ReadMore),
 		})

@@ -54,7 +54,7 @@ func TestRender(t *testing.T) {
 		},
 		{
 			Labels:      map[string]string{"alertname": "VulnerabilitiesNotListed", "namespace": "shop", "severity": "none", "cluster": "prod-eu", "scanner": "default"},
-			Annotations: map[string]string{"summary": "2 further findings without an alert", "description": "All findings: kubectl get imagescans"},
+			Annotations: map[string]string{"summary": "2 further findings without an alert", "description": "An alert that a more urgent one has replaced has resolved, and its finding has not ended. All findings: kubectl get imagescans"},
 			EndsAt:      end,
 		},
 	}

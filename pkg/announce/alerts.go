@@ -21,7 +21,7 @@ const (
 
 // Alerts are all alerts of a Scanner that fire now, for a receiver that keeps a state (ReceiverRef.hasState).
 type Alerts struct {
-	// List has the worst first. More is the number of further ones that are left out.
+	// List has the most urgent first. More is the number of further ones that are left out: they have not ended, whether they fired before or not.
 	List []Alert `json:"list"`
 	More int     `json:"more,omitempty"`
 	// EndsAt is when they resolve unless they are sent again.

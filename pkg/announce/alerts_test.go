@@ -67,6 +67,33 @@ func TestWorstAlertFiresInAnyRepository(t *testing.T) {
 	}
 }
 
+// TestMoreAlertsThanFire: what is not more urgent takes the place of no alert, and what gives way to another alert counts as left out.
+func TestMoreAlertsThanFire(t *testing.T) {
+	s := newScenario(t)
+	s.addFindings("web", finding.High, 1000, maxAlerts)
+	sender := &alertSender{}
+	s.alerts(sender)
+	after := func(what string, more, ended int) {
+		t.Helper()
+		s.pass(alertInterval)
+		alerts := s.alerts(sender)
+		if len(alerts.List) != maxAlerts || alerts.More != more || len(alerts.Ended) != ended {
+			t.Errorf("%s: %d alerts, %d more, %d end; want %d, %d more, %d end", what, len(alerts.List), alerts.More, len(alerts.Ended), maxAlerts, more, ended)
+		}
+	}
+	after("nothing has changed", 0, 0)
+	s.data++
+	s.addFindings("web", finding.High, 1, 1, func(f *finding.Finding) { f.EPSS = 0.09 })
+	after("a finding of equal urgency", 1, 0)
+	s.image("web", image.Failed)
+	s.findings["web"] = s.findings["web"][maxAlerts:]
+	s.report("web")
+	after("the ends of those that fired are not proven", 1, 0)
+	s.data++
+	s.addFindings("db", finding.Critical, 5000, 2)
+	after("two findings that are more urgent", 3, 2)
+}
+
 // TestAlertsFireUntilTheirEndIsProven: what is not known is not resolved.
 func TestAlertsFireUntilTheirEndIsProven(t *testing.T) {
 	app := func(reference string) store.Workload {

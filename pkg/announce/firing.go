@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,7 +37,8 @@ func (a Alert) key() alertKey {
 }
 
 // currentAlerts returns the alerts that fire now, and what to store about them: those of the findings that are present, and those of before whose end
-// is not proven. The others of before end.
+// is not proven. The others of before end. Of too many, the most urgent fire, and of equally urgent ones those that fire already: only a more urgent
+// alert takes the place of another, which is then among Alerts.More.
 func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (alerts Alerts, firing []FiringAlert, err error) {
 	present, more, err := d.presentAlerts(ctx)
 	if err != nil {
@@ -52,7 +54,13 @@ func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (ale
 		return Alerts{}, nil, err
 	}
 	firing = slices.Concat(present, held)
-	slices.SortStableFunc(firing, func(a, b FiringAlert) int { return finding.Worse(a.Finding, b.Finding) })
+	fired := make(map[alertKey]bool, len(before))
+	for _, a := range before {
+		fired[a.Alert.key()] = true
+	}
+	slices.SortStableFunc(firing, func(a, b FiringAlert) int {
+		return cmp.Or(finding.CompareUrgency(a.Finding, b.Finding), compareBool(!fired[a.Alert.key()], !fired[b.Alert.key()]), finding.Worse(a.Finding, b.Finding))
+	})
 	more += max(0, len(firing)-maxAlerts)
 	firing = firing[:min(len(firing), maxAlerts)]
 	if err := d.addSources(ctx, firing); err != nil {

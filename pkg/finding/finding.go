@@ -130,14 +130,22 @@ func (f Finding) EPSSBand() int {
 	return 0
 }
 
-// Worse compares findings by urgency: known exploited, likelihood of exploitation, severity, fix available, then the probability
-// itself. ID and package make the order total. It returns a negative number if a is worse than b.
-func Worse(a, b Finding) int {
+// CompareUrgency compares findings by known exploited, likelihood of exploitation, severity and fix available. It returns a negative number if a is
+// more urgent than b.
+func CompareUrgency(a, b Finding) int {
 	return cmp.Or(
 		compareBool(b.KnownExploited, a.KnownExploited),
 		cmp.Compare(b.EPSSBand(), a.EPSSBand()),
 		cmp.Compare(b.Severity, a.Severity),
 		compareBool(b.Fixable(), a.Fixable()),
+	)
+}
+
+// Worse compares findings by CompareUrgency, then the probability of exploitation itself. ID and package make the order total. It returns a negative
+// number if a is worse than b.
+func Worse(a, b Finding) int {
+	return cmp.Or(
+		CompareUrgency(a, b),
 		cmp.Compare(b.EPSS, a.EPSS),
 		cmp.Compare(a.ID, b.ID),
 		cmp.Compare(a.Package.Name, b.Package.Name),

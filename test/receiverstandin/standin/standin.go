@@ -18,6 +18,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -275,7 +276,7 @@ func takeAlerts(state *State, r *http.Request, body []byte) (answer, error) {
 	return answer{status: http.StatusOK}, nil
 }
 
-// takeFindings imports a report as DefectDojo does: a test has the findings of its newest report.
+// takeFindings imports a report as DefectDojo does: a test has the findings of its newest report, and those of earlier ones that it is to keep.
 func takeFindings(state *State, r *http.Request, body []byte) (answer, error) {
 	if r.Header.Get("Authorization") != "Token "+Token {
 		return answer{}, errUnauthorized
@@ -290,8 +291,12 @@ func takeFindings(state *State, r *http.Request, body []byte) (answer, error) {
 	if err := json.Unmarshal(file, &report); err != nil {
 		return answer{}, err
 	}
-	if fields["scan_type"] != "Generic Findings Import" || fields["auto_create_context"] != "true" || fields["close_old_findings"] != "true" {
+	if fields["scan_type"] != "Generic Findings Import" || fields["auto_create_context"] != "true" {
 		return answer{}, fmt.Errorf("the form is %v", fields)
+	}
+	closes, err := strconv.ParseBool(fields["close_old_findings"])
+	if err != nil {
+		return answer{}, fmt.Errorf("close_old_findings: %w", err)
 	}
 	if state.Tests == nil {
 		state.Tests = map[string]Test{}
@@ -301,7 +306,11 @@ func takeFindings(state *State, r *http.Request, body []byte) (answer, error) {
 	for _, finding := range report.Findings {
 		test.Open = append(test.Open, finding.Title)
 	}
+	if !closes {
+		test.Open = append(test.Open, state.Tests[name].Open...)
+	}
 	slices.Sort(test.Open)
+	test.Open = slices.Compact(test.Open)
 	state.Tests[name] = test
 	if state.LosesAnswers > 0 {
 		state.LosesAnswers--

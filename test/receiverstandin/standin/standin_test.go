@@ -72,12 +72,14 @@ func TestPrograms(t *testing.T) {
 	if got := send(t, server.URL, reimport(Token)); got != http.StatusServiceUnavailable {
 		t.Errorf("an import whose answer is lost: %d, want 503", got)
 	}
+	dojo["close_old_findings"] = "false"
+	send(t, server.URL, withForm(t, DefectDojoPath+"/api/v2/reimport-scan/", dojo, "file", `{"findings":[{"title":"CVE-2 in x"}]}`, "Authorization", "Token "+Token))
 	send(t, server.URL, authenticated(t, Token, later))
 	send(t, server.URL, authenticated(t, Token, alert))
 	want := &State{
 		Events: []Event{{ID: "1", Kind: "Changes", Title: "New", Repositories: []string{"shop/web"}}}, Cards: []string{"New"},
 		Alerts:   []Alert{{Labels: map[string]string{"alertname": "a"}, EndsAt: time.Date(2026, 5, 4, 13, 0, 0, 0, time.UTC)}},
-		Tests:    map[string]Test{"shop/e/Pod/web": {Imports: 2, Open: []string{"CVE-1 in x"}}},
+		Tests:    map[string]Test{"shop/e/Pod/web": {Imports: 3, Open: []string{"CVE-1 in x", "CVE-2 in x"}}},
 		Projects: map[string]Project{"shop/Pod/web/main@e": {Uploads: 1, Components: []string{"x"}}},
 	}
 	s.change("shop", func(state *State) {
