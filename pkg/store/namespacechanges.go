@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -27,7 +28,7 @@ type NamespaceChanges struct {
 	Changes []NamespaceChange
 	// Totals are the numbers of all.
 	Totals map[diff.Change]int
-	// Unknown are the repositories that run an image without a report, sorted. Nothing counts as fixed there.
+	// Unknown are the repositories that run an image without a report, or whose data has an anomaly, sorted. Nothing counts as fixed there.
 	Unknown []string
 }
 
@@ -47,10 +48,15 @@ const (
 	imagesInNamespace = ` FROM scanner_images si INDEXED BY scanner_images_by_namespace`
 
 	// selectLeftIn selects the reports of images that nothing runs, with when a rollout replaced the image; 0 if none did.
-	selectLeftIn = `SELECT w.repository, r.id, max(CASE WHEN w.superseded = 1 THEN coalesce(w.left_at, 0) ELSE 0 END)` + imagesInNamespace + `
+	selectLeftIn = `SELECT w.repository, r.id, r.engine, max(CASE WHEN w.superseded = 1 THEN coalesce(w.left_at, 0) ELSE 0 END)` + imagesInNamespace + `
 		ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
 		ORDERED JOIN left_workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-		WHERE si.namespace = @namespace GROUP BY w.repository, r.id`
+		WHERE si.namespace = @namespace GROUP BY w.repository, r.id, r.engine`
+
+	// selectEnginesIn selects the engines of the running images of each repository, with their Scanners.
+	selectEnginesIn = `SELECT DISTINCT w.repository, si.scanner, si.engine` + imagesInNamespace + `
+		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+		WHERE si.namespace = @namespace`
 
 	selectUnreportedIn = `SELECT DISTINCT w.repository` + imagesInNamespace + `
 		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
@@ -87,14 +93,21 @@ type changedFinding struct {
 // fixed, unless an image of the repository still has it. A rollout is known as long as the Scanner keeps the replaced image. The reports of other
 // tools make no difference. It returns ErrTooManyCandidates if more than maxPreviewCandidates findings may have changed.
 func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit int) (changes NamespaceChanges, err error) {
+	engines, suspect, err := s.enginesIn(ctx, asked.Namespace)
+	if err != nil {
+		return NamespaceChanges{}, err
+	}
 	err = s.read(ctx, "list changes of a namespace", func(ctx context.Context, q query) error {
 		changes = NamespaceChanges{Totals: make(map[diff.Change]int)}
-		c := changeCollector{asked: asked, running: make(map[int64][]string), kept: make(map[int64][]string), replaced: make(map[int64]map[string]millis), comparisons: make(map[compared]*exception.Comparison)}
+		c := changeCollector{asked: asked, engines: engines, lastEngine: make(map[int64]string), running: make(map[int64][]string), kept: make(map[int64][]string), replaced: make(map[int64]map[string]millis), comparisons: make(map[compared]*exception.Comparison)}
 		if err := c.readReports(ctx, q); err != nil {
 			return err
 		}
 		if changes.Unknown, err = collect(ctx, q, selectUnreportedIn, []any{sql.Named("namespace", asked.Namespace)}, scanValue[string]); err != nil {
 			return err
+		}
+		for _, repository := range suspect {
+			changes.Unknown = insertSorted(changes.Unknown, repository)
 		}
 		if err := c.readChanged(ctx, q); err != nil {
 			return err
@@ -115,6 +128,34 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 	return changes, nil
 }
 
+// enginesIn returns the engines of the images of each repository that runs in a namespace, and the repositories that an anomaly of their data concerns.
+func (s *Store) enginesIn(ctx context.Context, namespace string) (engines map[string]map[string]bool, suspect []string, err error) {
+	type use struct{ repository, scanner, engine string }
+	uses, err := queryRows(ctx, s, "list the engines of a namespace", selectEnginesIn, []any{sql.Named("namespace", namespace)}, func(rows *sql.Rows) (u use, err error) {
+		return u, rows.Scan(&u.repository, &u.scanner, &u.engine)
+	})
+	engines = make(map[string]map[string]bool)
+	known := make(map[use]bool)
+	for _, u := range uses {
+		if engines[u.repository] == nil {
+			engines[u.repository] = make(map[string]bool)
+		}
+		engines[u.repository][u.engine] = true
+		data := use{scanner: u.scanner, engine: u.engine}
+		hasAnomaly, found := known[data]
+		if !found {
+			if hasAnomaly, err = s.hasAnomaly(ctx, u.scanner, u.engine); err != nil {
+				return nil, nil, err
+			}
+			known[data] = hasAnomaly
+		}
+		if hasAnomaly {
+			suspect = insertSorted(suspect, u.repository)
+		}
+	}
+	return engines, suspect, err
+}
+
 // repositoryFinding identifies what counts once.
 type repositoryFinding struct{ repository, id, pkg string }
 
@@ -125,7 +166,9 @@ type findingLife struct {
 	isRunning bool
 	// present means that an image of the repository still has it. firstSeen and fixableSince are the earliest ones; fixableSince is zero if no fix
 	// is known. endedAt is when it was last fixed or replaced.
-	present                          bool
+	present bool
+	// sameEngine means that an engine in use for the repository knew it.
+	sameEngine                       bool
 	firstSeen, fixableSince, endedAt time.Time
 	suppressed                       *exception.Exception
 	isKept                           bool // in at least one running image
@@ -139,7 +182,10 @@ type changeCollector struct {
 	running, kept map[int64][]string
 	replaced      map[int64]map[string]millis
 	lives         map[repositoryFinding]*findingLife
-	comparisons   map[compared]*exception.Comparison
+	// engines are those of the running images of each repository, and lastEngine that of the report of an image that nothing runs.
+	engines     map[string]map[string]bool
+	lastEngine  map[int64]string
+	comparisons map[compared]*exception.Comparison
 }
 
 // compared identifies an image under its names in a repository.
@@ -161,12 +207,13 @@ func (c *changeCollector) readReports(ctx context.Context, q query) (err error) 
 		}
 	}
 	return eachRow(ctx, q, selectLeftIn, args, func(rows *sql.Rows) error {
-		var repository string
+		var repository, engine string
 		var report int64
 		var at millis
-		if err := rows.Scan(&repository, &report, &at); err != nil || slices.Contains(c.running[report], repository) {
+		if err := rows.Scan(&repository, &report, &engine, &at); err != nil || slices.Contains(c.running[report], repository) {
 			return err
 		}
+		c.lastEngine[report] = engine
 		if at.UnixMilli() <= 0 {
 			c.kept[report] = append(c.kept[report], repository)
 			return nil
@@ -277,6 +324,7 @@ func (c *changeCollector) readNamed(ctx context.Context, q query) error {
 			key.repository = repository
 			if life := c.lives[key]; life != nil {
 				life.add(firstSeen, fixableSince, fixedAt, c.replaced[report][repository])
+				life.sameEngine = life.sameEngine || slices.Contains(c.running[report], repository) || c.engines[repository][c.lastEngine[report]]
 			}
 		}
 		return nil
@@ -307,12 +355,15 @@ func (c *changeCollector) changes(unknown []string) []NamespaceChange {
 	for key, life := range c.lives {
 		change := NamespaceChange{Finding: life.worst.Finding, Repository: key.repository}
 		_, isRunning := c.repositories.byName[key.repository]
+		isKnown := isRunning && !slices.Contains(unknown, key.repository)
+		// What other tools report makes no difference.
+		facts := evidence.Facts{Present: life.present, Complete: isKnown, DataTrusted: isKnown, SameEngine: life.sameEngine, SourcesReported: true}
 		switch {
 		case life.isRunning && !life.firstSeen.Before(c.asked.Since):
 			change.Change, change.At = diff.ChangeNew, life.firstSeen
 		case life.isRunning && !life.fixableSince.Before(c.asked.Since):
 			change.Change, change.At = diff.ChangeFixAvailable, life.fixableSince
-		case !life.present && isRunning && !life.endedAt.Before(c.asked.Since) && !slices.Contains(unknown, key.repository):
+		case !life.endedAt.Before(c.asked.Since) && evidence.Of(facts) == evidence.ProvenAbsent:
 			change.Change, change.At = diff.ChangeFixed, life.endedAt
 		default:
 			continue

@@ -165,6 +165,7 @@ func TestWorkloadsUseIndexes(t *testing.T) {
 	namespace := []any{sql.Named("namespace", "shop")}
 	f.requireIndexes(t, selectLeftIn, namespace, "scanner_images_by_namespace (namespace=?)")
 	f.requireIndexes(t, selectUnreportedIn, namespace, "scanner_images_by_namespace (namespace=?)")
+	f.requireIndexes(t, selectEnginesIn, namespace, "scanner_images_by_namespace (namespace=?)")
 	f.requireIndexes(t, selectChanged, []any{sql.Named("reports", "[]"), sql.Named("replaced", "[]"), sql.Named("since", 1), sql.Named("limit", 1)}, "(report_id=?)")
 	f.requireIndexes(t, selectNamedIn, []any{sql.Named("ids", "[]"), sql.Named("reports", "[]")}, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectRunningIn, []any{sql.Named("namespaces", "[]")}, "scanner_images_by_namespace (namespace=?)", "scanner_images_by_digest (digest=?")

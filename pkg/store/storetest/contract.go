@@ -245,6 +245,7 @@ var contract = []contractTest{
 	{name: "Status", run: suite.testStatus},
 	{name: "ReplacedTools", run: suite.testReplacedTools},
 	{name: "NamespaceChanges", run: suite.testNamespaceChanges},
+	{name: "FixedInNamespace", run: suite.testFixedInNamespace},
 	{name: "WorkloadDetails", run: suite.testWorkloadDetails},
 	{name: "ImagesRunBy", run: suite.testImagesRunBy},
 	{name: "WorkloadsPage", run: suite.testWorkloadsPage},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -82,4 +83,45 @@ func (on suite) testNamespaceChanges(t *testing.T) {
 	f.report(t, "last", vulnerable("CVE-2026-0007", "jq"))
 	run("last")
 	equal(t, "of a workload that is gone", changes(), []string{"New CVE-2026-0006 in libxml of ghcr.io/shop/web after 30m0s"})
+}
+
+// testFixedInNamespace: what a rollout took away is fixed if the engine in use knew it, and its data has no anomaly.
+func (on suite) testFixedInNamespace(t *testing.T) {
+	const repository = "ghcr.io/shop/web"
+	hasAnomaly := func(scanner, engine string) func(fixture) {
+		return func(f fixture) {
+			var many []finding.Finding
+			for i := range 60 {
+				many = append(many, vulnerable(fmt.Sprintf("CVE-2025-%04d", i), "lib"))
+			}
+			f.runningIn(t, scanner, "shop", "beside", "ghcr.io/shop/beside", engine, many...)
+			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("beside"), Engine: engine}, DataVersion: "v2"}, ""))
+		}
+	}
+	for name, test := range map[string]struct {
+		engine  string
+		prepare func(fixture)
+		fixed   int
+		unknown []string
+	}{
+		"the same engine":                           {grype, func(fixture) {}, 1, nil},
+		"another engine":                            {clair, func(fixture) {}, 0, nil},
+		"the data has an anomaly":                   {grype, hasAnomaly("scanner", grype), 0, []string{"ghcr.io/shop/beside", repository}},
+		"the data of another engine has an anomaly": {grype, hasAnomaly("clair's", clair), 1, []string{"ghcr.io/shop/beside"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := on.newStore(t)
+			f.runningIn(t, "scanner", "shop", "old", repository, grype, vulnerable("CVE-2026-0001", "openssl"))
+			since := f.clock.Now()
+			f.clock.pass(time.Hour)
+			test.prepare(f)
+			must(t, f.SaveCatalog(t.Context(), store.Catalog{Engine: test.engine, Key: key("new"), PlatformDigest: digest("new"), CatalogedAt: f.clock.Now()}, nil))
+			must(t, f.SetUsage(t.Context(), usedBy(test.engine, "scanner", "new", workload("runs old", repository))))
+			f.use(t, "scanner", "old")
+			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("new"), Engine: test.engine}, DataVersion: "v1", MatchedAt: f.clock.Now()}, ""))
+			changes := got[store.NamespaceChanges](t)(f.NamespaceChanges(t.Context(), store.ChangesQuery{Namespace: "shop", Since: since}, 10))
+			equal(t, "fixed", changes.Totals[diff.ChangeFixed], test.fixed)
+			equal(t, "unknown", changes.Unknown, test.unknown)
+		})
+	}
 }
