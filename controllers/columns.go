@@ -84,7 +84,7 @@ func selectorColumn(selector *metav1.LabelSelector) string {
 }
 
 // columnsOf returns the texts of an ImageScan. An image without a result has no counts, since 0 would say that it is clean. never is the result of
-// engineGaps.
+// EngineGaps.
 func columnsOf(status *v1alpha1.ImageScanStatus, never []string) v1alpha1.ImageScanColumns {
 	columns := v1alpha1.ImageScanColumns{
 		Reason: v1alpha1.ColumnUnknown, Exploited: v1alpha1.ColumnUnknown, Critical: v1alpha1.ColumnUnknown, High: v1alpha1.ColumnUnknown,
@@ -98,7 +98,7 @@ func columnsOf(status *v1alpha1.ImageScanStatus, never []string) v1alpha1.ImageS
 	switch {
 	case status.Phase == v1alpha1.PhaseScanned && status.UnusedSinceTime != nil:
 		columns.Reason = v1alpha1.ReasonUnused
-	case status.Phase == v1alpha1.PhaseScanned && len(imageGaps(status.NotCovered, never)) > 0:
+	case status.Phase == v1alpha1.PhaseScanned && len(ImageGaps(status.NotCovered, never)) > 0:
 		columns.Reason = v1alpha1.ColumnPartlyCovered
 	case status.Phase != v1alpha1.PhaseScanned && ready != nil:
 		columns.Reason, columns.Detail = column(ready.Reason, maxReasonColumn), column(ready.Message, maxDetailColumn)

@@ -189,7 +189,7 @@ func (s *imageScanScope) subject() store.Subject {
 // patchStatus writes the status if it has changed, and emits events.
 func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.ImageScan, s *imageScanScope) error {
 	r.setConditions(s)
-	s.scan.Status.Columns = columnsOf(&s.scan.Status, engineGaps(s.backend))
+	s.scan.Status.Columns = columnsOf(&s.scan.Status, EngineGaps(s.backend))
 	shrinkToFit(s.scan)
 	if equality.Semantic.DeepEqual(before.Status, s.scan.Status) {
 		return nil
@@ -211,7 +211,7 @@ func (r *ImageScanReconciler) emitEvents(before *v1alpha1.ImageScan, s *imageSca
 		r.Metrics.countFailure(s.failure.Reason)
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, s.failure.Reason, "Scan", "%s", truncate(s.failure.Message, v1alpha1.MaxMessageBytes))
 	case before.Status.Attempts > 0 && s.scan.Status.Attempts == 0 && s.scan.Status.Phase == v1alpha1.PhaseScanned:
-		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status, engineGaps(s.backend)))
+		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status, EngineGaps(s.backend)))
 	}
 }
 

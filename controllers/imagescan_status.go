@@ -111,7 +111,7 @@ func (s *imageScanScope) setFindings() {
 		status.ScanTime = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings, status.WorstFinding = &counts, top, worstFinding(summary.Top)
-	if held := imageGaps(status.NotCovered, engineGaps(s.backend)); len(held) > 0 && status.WorstFinding == "" {
+	if held := ImageGaps(status.NotCovered, EngineGaps(s.backend)); len(held) > 0 && status.WorstFinding == "" {
 		status.WorstFinding = truncate(describeHeld(held, ""), v1alpha1.MaxWorstBytes)
 	}
 }
@@ -167,7 +167,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		return // waiting for the next attempt: the conditions are up to date
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status, engineGaps(s.backend))
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status, EngineGaps(s.backend))
 		if status.UnusedSinceTime != nil {
 			ready.Message = "no pod uses the image any more: its findings are not counted. " + ready.Message
 		}
@@ -357,16 +357,16 @@ func topOf(findings []finding.Finding) []v1alpha1.TopFinding {
 	return top
 }
 
-// engineGaps returns the ecosystems that an engine analyses in no image.
-func engineGaps(engine backend.Backend) []string {
+// EngineGaps returns the ecosystems that an engine analyses in no image.
+func EngineGaps(engine backend.Backend) []string {
 	if partial, ok := engine.(backend.PartialCoverage); ok {
 		return partial.NotCovered()
 	}
 	return nil
 }
 
-// imageGaps returns those of an image's gaps that the engine does not have in every image: the image contains such packages.
-func imageGaps(gaps, never []string) (held []string) {
+// ImageGaps returns those of an image's gaps that the engine does not have in every image: the image contains such packages.
+func ImageGaps(gaps, never []string) (held []string) {
 	for _, gap := range gaps {
 		if !slices.Contains(never, gap) {
 			held = append(held, gap)
@@ -383,10 +383,10 @@ func gapsOf(names []string) (gaps []string) {
 	return gaps
 }
 
-// describeResult describes in one line what was found in an image and what was not analysed. never is the result of engineGaps.
+// describeResult describes in one line what was found in an image and what was not analysed. never is the result of EngineGaps.
 func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	found := describeFindings(status.Findings)
-	held := imageGaps(status.NotCovered, never)
+	held := ImageGaps(status.NotCovered, never)
 	switch {
 	case status.Packages != nil && *status.Packages == 0 && found == noFindings:
 		found = fmt.Sprintf("nothing is known about the image: %s found no packages in it", status.Engine)
@@ -403,10 +403,10 @@ func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 
 // describeScanned describes in one line what was found in all images of a Scanner and what was not analysed.
 func describeScanned(s *scannerScope) string {
-	engine, never := s.scanner.Settings().Backend.Type, engineGaps(s.backend)
+	engine, never := s.scanner.Settings().Backend.Type, EngineGaps(s.backend)
 	found, images, held := describeFindings(&s.scanner.ScannerStatus().Findings), 0, []string(nil)
 	for _, img := range s.coverage.Running {
-		if gaps := imageGaps(img.NotCovered, never); len(gaps) > 0 {
+		if gaps := ImageGaps(img.NotCovered, never); len(gaps) > 0 {
 			images, held = images+1, append(held, gaps...)
 		}
 	}

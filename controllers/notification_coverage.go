@@ -8,7 +8,7 @@ import (
 )
 
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
-// of engineGaps.
+// of EngineGaps.
 func describeCoverage(covered inventory.Coverage, never []string) (coverage announce.Coverage) {
 	coverage.Namespaces = describeNamespaces(covered)
 	for _, img := range covered.Recent {
@@ -66,7 +66,7 @@ func namedRepositories(img inventory.CoveredImage) []string {
 func describeImage(img inventory.CoveredImage, never []string) announce.Image {
 	return announce.Image{
 		Key: img.ID, Repositories: img.Repositories, Namespaces: img.Namespaces, State: img.State, Reason: img.Reason,
-		Partly:  len(imageGaps(img.NotCovered, never)) > 0,
+		Partly:  len(ImageGaps(img.NotCovered, never)) > 0,
 		Current: img.Report.Current, Receivers: img.Receivers,
 	}
 }

@@ -24,7 +24,7 @@ type notificationScope struct {
 	engine string
 	// data is the engine's vulnerability data; zero if it has none.
 	data store.DataVersion
-	// covered is the coverage as the inventory has it. gaps is the result of engineGaps.
+	// covered is the coverage as the inventory has it. gaps is the result of EngineGaps.
 	covered inventory.Coverage
 	gaps    []string
 	// coverage is the same for announcements, with the health notices.
@@ -78,7 +78,7 @@ func (r *NotificationReconciler) newScope(ctx context.Context, scanner v1alpha1.
 	if reporter, ok := engine.(backend.DataReporter); ok {
 		facts.MaxDataAge, facts.DataProblem = reporter.MaxDataAge(), reporter.DataProblem(o.data)
 	}
-	o.covered, o.gaps, o.destinations = coverage, engineGaps(engine), destinations
+	o.covered, o.gaps, o.destinations = coverage, EngineGaps(engine), destinations
 	o.coverage = describeCoverage(coverage, o.gaps)
 	if data != nil {
 		o.coverage.DataSince = facts.Engine.LastTransitionTime.Time

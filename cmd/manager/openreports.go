@@ -35,15 +35,20 @@ func (op *operator) addOpenReports(scanners *controllers.ScannerReconciler) erro
 	return op.manager.Add(op.periodic(reportsInterval, "openreports", "Writing Reports for other tools", writer.Run))
 }
 
-// reportedImages returns the images of which a scanner has a report of its engine. A scanner that is not there has none.
-func (op *operator) reportedImages(ctx context.Context, uid string) (map[store.NamespacedImage]store.ReportAge, error) {
+// reportedImages returns the images of which a scanner has a report of its engine, with what they contain and it does not cover. A scanner that is not
+// there has none.
+func (op *operator) reportedImages(ctx context.Context, uid string) (map[store.NamespacedImage][]string, error) {
 	scanners, err := inventory.ListScanners(ctx, op.manager.GetClient(), metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
 	for _, scanner := range scanners {
 		if engine := op.backends.For(scanner); string(scanner.GetUID()) == uid && engine != nil {
-			return op.store.ReportAges(ctx, uid, engine.Engine())
+			reported, err := op.store.ReportGaps(ctx, uid, engine.Engine())
+			for img, gaps := range reported {
+				reported[img] = controllers.ImageGaps(gaps, controllers.EngineGaps(engine))
+			}
+			return reported, err
 		}
 	}
 	return nil, nil

@@ -23,7 +23,7 @@ import (
 const (
 	// source names the operator in Reports.
 	source = "Scanner Operator"
-	// categoryFindings and categoryCoverage are the categories of results: of findings, and of images without a result.
+	// categoryFindings and categoryCoverage are the categories of results: of findings, and of images of which findings may be missing.
 	categoryFindings = "Vulnerability Scan"
 	categoryCoverage = "Vulnerability Scan Coverage"
 
@@ -40,7 +40,7 @@ const (
 // Bounds of a Report. maxReportBytes is as JSON, and far below etcd's limit of 1.5 MiB for a request.
 const (
 	maxReportBytes   = 512 << 10
-	maxUnscanned     = 20
+	maxGaps          = 20
 	maxNameBytes     = 128 // of an ID, a package or a version
 	maxMessageBytes  = 384
 	maxFindings      = 100_000 // as many as the store reads of a workload
@@ -53,12 +53,20 @@ type workload struct {
 	// details has the findings of the workload. They are missing if tooMany is true; its counts are always there.
 	details store.WorkloadDetails
 	tooMany bool
-	// unscanned are the images without a result of a scanner.
-	unscanned []store.WorkloadImage
+	// gaps are the images of which findings may be missing.
+	gaps []gapImage
+}
+
+// gapImage is an image without a result of a scanner, or with content that the result does not cover.
+type gapImage struct {
+	store.WorkloadImage
+	// gaps are what the result does not cover; empty without a result.
+	gaps []string
 }
 
 // report returns the Report of a workload with at most limit findings, those that need action first, the worst ones. The summary counts all of
-// them. Images without a result are errors, so that a workload of which nothing is known does not look clean.
+// them. Images without a result are errors, and those that a result does not cover in full are warnings, so that a workload of which not all is known
+// does not look clean.
 func (w workload) report(limit int, now time.Time) *reports.Report {
 	r := &reports.Report{
 		ObjectMeta: metav1.ObjectMeta{
@@ -67,14 +75,24 @@ func (w workload) report(limit int, now time.Time) *reports.Report {
 		Source:        source,
 		Scope:         &corev1.ObjectReference{APIVersion: kinds[w.kind].String(), Kind: cut(w.kind, maxNameBytes), Namespace: w.namespace, Name: cut(w.name, maxPropertyBytes)},
 		Configuration: &reports.ReportConfiguration{Limits: reports.Limits{MaxResults: limit}},
-		Summary:       reports.ReportSummary{Fail: w.details.Counts.Total(), Skip: w.details.Suppressed, Error: len(w.unscanned)},
+		Summary:       reports.ReportSummary{Fail: w.details.Counts.Total(), Skip: w.details.Suppressed},
 	}
 	if w.tooMany {
 		r.Summary.Error++
 		r.Results = append(r.Results, w.failure("findings", "too many findings to list them. The REST API has them by image"))
 	}
-	for _, img := range w.unscanned[:min(len(w.unscanned), maxUnscanned)] {
-		r.Results = append(r.Results, w.failure(img.Container, fmt.Sprintf("image %s of container %s has no result: kubectl get imagescans has the reason", img.Reference, img.Container)))
+	for i, img := range w.gaps {
+		result := w.failure(img.Container, fmt.Sprintf("image %s of container %s has no result: kubectl get imagescans has the reason", img.Reference, img.Container))
+		if len(img.gaps) > 0 {
+			result = w.failure(img.Container, fmt.Sprintf("image %s of container %s is not covered in full: %s", img.Reference, img.Container, strings.Join(img.gaps, ", ")))
+			result.Result = "warn"
+			r.Summary.Warn++
+		} else {
+			r.Summary.Error++
+		}
+		if i < maxGaps {
+			r.Results = append(r.Results, result)
+		}
 	}
 	for _, f := range w.worst(limit) {
 		r.Results = append(r.Results, w.result(f))

@@ -54,15 +54,18 @@ func deployment(findings ...store.WorkloadFinding) workload {
 	return w
 }
 
-// TestReport: a Report counts everything, and lists what needs action first, then what is suppressed. An image without a result is an error.
+// TestReport: a Report counts everything, and lists what needs action first, then what is suppressed. An image without a result is an error, and one that is not covered in full a warning.
 func TestReport(t *testing.T) {
 	w := deployment(
 		inOpenSSL("CVE-2026-0001", finding.Low, exploited), inOpenSSL("CVE-2026-0002", finding.Critical, suppressed), inOpenSSL("CVE-2026-0003", finding.High, unfixed),
 		inOpenSSL("CVE-2026-0004", finding.Negligible), inOpenSSL("CVE-2026-0005", finding.Unknown),
 	)
-	w.unscanned = []store.WorkloadImage{{Container: "proxy", Reference: "docker.io/library/envoy:1"}}
+	w.gaps = []gapImage{
+		{store.WorkloadImage{Container: "proxy", Reference: "docker.io/library/envoy:1"}, nil},
+		{store.WorkloadImage{Container: "init", Reference: "docker.io/library/setup:1"}, []string{"OS packages (deb) of debian 7", "npm"}},
+	}
 	r := w.report(10, noon)
-	if want := (reports.ReportSummary{Fail: 4, Skip: 1, Error: 1}); r.Summary != want {
+	if want := (reports.ReportSummary{Fail: 4, Skip: 1, Error: 1, Warn: 1}); r.Summary != want {
 		t.Errorf("the summary is %+v, want %+v", r.Summary, want)
 	}
 	if diff := cmp.Diff(&corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web"}, r.Scope); diff != "" {
@@ -79,6 +82,7 @@ func TestReport(t *testing.T) {
 	}
 	want := []string{
 		"image-scanned proxy  error: image docker.io/library/envoy:1 of container proxy has no result: kubectl get imagescans has the reason",
+		"image-scanned init  warn: image docker.io/library/setup:1 of container init is not covered in full: OS packages (deb) of debian 7, npm",
 		"CVE-2026-0001 openssl low fail: openssl 3.0.1 is fixed in 3.0.2; known to be exploited",
 		"CVE-2026-0003 openssl high fail: openssl 3.0.1 has no fixed version",
 		"CVE-2026-0004 openssl info fail: openssl 3.0.1 is fixed in 3.0.2",
@@ -116,14 +120,14 @@ func TestReportIsBounded(t *testing.T) {
 	w = deployment(findings...)
 	w.name = hostile
 	for range 100 {
-		w.unscanned = append(w.unscanned, store.WorkloadImage{Container: hostile, Reference: hostile, Key: image.Key{Digest: hostile}})
+		w.gaps = append(w.gaps, gapImage{store.WorkloadImage{Container: hostile, Reference: hostile, Key: image.Key{Digest: hostile}}, []string{hostile}})
 	}
 	r = w.report(500, noon)
 	text, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(text) > maxReportBytes || len(r.Results) == 0 || r.Summary.Skip != 600 || r.Summary.Error != 100 {
+	if len(text) > maxReportBytes || len(r.Results) == 0 || r.Summary.Skip != 600 || r.Summary.Warn != 100 {
 		t.Errorf("%d bytes with %d results, summary %+v; want at most %d bytes, and everything counted", len(text), len(r.Results), r.Summary, maxReportBytes)
 	}
 }

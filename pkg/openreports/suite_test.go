@@ -90,8 +90,8 @@ func newWorld(t testing.TB) *world {
 	t.Cleanup(func() { _ = w.store.Close() })
 	w.writer = &Writer{
 		Client: w.as(scheme), Store: w.store, Exceptions: w, Clock: w.clock, Log: logr.Discard(), MaxResults: 50, Watched: []string{w.namespace},
-		Reported: func(ctx context.Context, scanner string) (map[store.NamespacedImage]store.ReportAge, error) {
-			return w.store.ReportAges(ctx, scanner, "grype")
+		Reported: func(ctx context.Context, scanner string) (map[store.NamespacedImage][]string, error) {
+			return w.store.ReportGaps(ctx, scanner, "grype")
 		},
 		OnProblem: func(context.Context) { w.problems++ },
 	}
@@ -171,12 +171,18 @@ func (w *world) runAll(reference, kind string, names ...string) {
 // scan saves a report of an image with these findings.
 func (w *world) scan(reference string, findings ...finding.Finding) {
 	w.t.Helper()
+	w.scanPartly(reference, nil, findings...)
+}
+
+// scanPartly saves a report of an image with these findings that does not cover some of its content.
+func (w *world) scanPartly(reference string, notCovered []string, findings ...finding.Finding) {
+	w.t.Helper()
 	platform := digestOf("platform of " + reference)
 	w.Expect(w.store.SaveCatalog(w.t.Context(), store.Catalog{
 		Engine: "grype", Key: keyOf(reference), Scope: store.Cluster, PlatformDigest: platform, Packages: 7, Tool: "syft", CatalogedAt: w.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)})).To(Succeed())
 	_, err := w.store.SaveReport(w.t.Context(), store.Report{
-		Subject: store.Subject{PlatformDigest: platform, Scope: store.Cluster, Engine: "grype"}, DataVersion: "v1", MatchedAt: w.clock.Now(), Findings: findings,
+		Subject: store.Subject{PlatformDigest: platform, Scope: store.Cluster, Engine: "grype"}, DataVersion: "v1", MatchedAt: w.clock.Now(), NotCovered: notCovered, Findings: findings,
 	}, "")
 	w.Expect(err).NotTo(HaveOccurred())
 }

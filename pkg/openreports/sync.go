@@ -19,7 +19,7 @@ type round struct {
 	*Writer
 	exceptions func(namespace string) exception.Set
 	// reported has the results of Reported by scanner. In a large cluster, a ClusterScanner's is read once and not for each namespace.
-	reported map[string]map[store.NamespacedImage]store.ReportAge
+	reported map[string]map[store.NamespacedImage][]string
 }
 
 // sync makes the Reports of a namespace equal to what is known about its workloads. A Report that cannot be written does not delay the others: the
@@ -96,29 +96,34 @@ func (r *round) read(ctx context.Context, running *store.RunningWorkload, inForc
 		return workload{}, err
 	}
 	for _, img := range running.Images {
-		reported, err := r.hasReport(ctx, img, w.namespace)
+		gaps, reported, err := r.gapsOf(ctx, img, w.namespace)
 		if err != nil {
 			return workload{}, err
 		}
-		if !reported && !slices.ContainsFunc(w.unscanned, func(known store.WorkloadImage) bool { return known.Container == img.Container && known.Key == img.Key }) {
-			w.unscanned = append(w.unscanned, img)
+		if reported && len(gaps) == 0 {
+			continue
+		}
+		of := gapImage{img, gaps}
+		if !slices.ContainsFunc(w.gaps, func(known gapImage) bool {
+			return known.Container == img.Container && known.Key == img.Key && slices.Equal(known.gaps, gaps)
+		}) {
+			w.gaps = append(w.gaps, of)
 		}
 	}
 	return w, nil
 }
 
-// hasReport reports whether a scanner has a result for an image of a namespace.
-func (r *round) hasReport(ctx context.Context, img store.WorkloadImage, namespace string) (bool, error) {
+// gapsOf returns what an image of a namespace contains and the result of a scanner does not cover, and whether there is a result.
+func (r *round) gapsOf(ctx context.Context, img store.WorkloadImage, namespace string) (gaps []string, reported bool, err error) {
 	all, known := r.reported[img.Scanner]
 	if !known {
-		var err error
 		if all, err = r.Reported(ctx, img.Scanner); err != nil {
-			return false, err
+			return nil, false, err
 		}
 		r.reported[img.Scanner] = all
 	}
-	_, reported := all[store.NamespacedImage{Namespace: namespace, Key: img.Key}]
-	return reported, nil
+	gaps, reported = all[store.NamespacedImage{Namespace: namespace, Key: img.Key}]
+	return gaps, reported, nil
 }
 
 // apply writes the Report of a workload, unless before has the same content. Nothing is written in a namespace that is being deleted, and never a Report

@@ -59,8 +59,8 @@ type Writer struct {
 	Client     client.Client
 	Store      Store
 	Exceptions Exceptions
-	// Reported returns the images of which a scanner, given by its UID, has a report.
-	Reported func(ctx context.Context, scanner string) (map[store.NamespacedImage]store.ReportAge, error)
+	// Reported returns the images of which a scanner, given by its UID, has a report, with what they contain and the report does not cover.
+	Reported func(ctx context.Context, scanner string) (map[store.NamespacedImage][]string, error)
 	Clock    clock.PassiveClock
 	Log      logr.Logger
 	// Remove deletes all Reports of the operator, and writes none.
@@ -142,7 +142,7 @@ func (w *Writer) write(ctx context.Context) error {
 		return err
 	}
 	namespaces := slices.SortedFunc(maps.Keys(w.waiting), func(a, b string) int { return cmp.Or(w.waiting[a].Compare(w.waiting[b]), cmp.Compare(a, b)) })
-	current := &round{Writer: w, exceptions: exceptions, reported: map[string]map[store.NamespacedImage]store.ReportAge{}}
+	current := &round{Writer: w, exceptions: exceptions, reported: map[string]map[store.NamespacedImage][]string{}}
 	var failed []error
 	for end := w.Clock.Now().Add(roundBudget); len(namespaces) > 0 && !w.Clock.Now().After(end); namespaces = namespaces[1:] {
 		namespace := namespaces[0]

@@ -60,9 +60,9 @@ func TestReportsFollowTheStore(t *testing.T) {
 
 	// The same findings with newer data are no change.
 	w.scan("web", vulnerability("CVE-2026-0001", finding.High), vulnerability("CVE-2026-0002", finding.Low))
-	w.scan("worker")
+	w.scanPartly("worker", []string{"OS packages (deb)"})
 	w.round()
-	w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-web: CVE-2026-0001 fail, CVE-2026-0002 fail", "scanner-statefulset-worker: "}))
+	w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-web: CVE-2026-0001 fail, CVE-2026-0002 fail", "scanner-statefulset-worker: image-scanned warn"}))
 	w.Expect(w.reports()["scanner-deployment-web"].ResourceVersion).To(Equal(web.ResourceVersion))
 
 	// An exception suppresses a finding, and expires.

@@ -318,6 +318,26 @@ func (s *Store) ReportAges(ctx context.Context, scanner, engine string) (map[Nam
 	return reported, nil
 }
 
+const selectReportGaps = `
+	SELECT si.namespace, si.digest, si.platform, r.not_covered FROM scanner_images si
+	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+	WHERE si.scanner = ? AND unindexed(si.engine) = ?`
+
+// ReportGaps returns the images of ReportAges with what their reports do not cover.
+func (s *Store) ReportGaps(ctx context.Context, scanner, engine string) (gaps map[NamespacedImage][]string, err error) {
+	err = s.read(ctx, "list what reports do not cover", func(ctx context.Context, q query) error {
+		gaps = make(map[NamespacedImage][]string)
+		return eachRow(ctx, q, selectReportGaps, []any{scanner, engine}, func(rows *sql.Rows) error {
+			var img NamespacedImage
+			var of list[string]
+			err := rows.Scan(&img.Namespace, &img.Key.Digest, (*platform)(&img.Key.Platform), &of)
+			gaps[img] = of
+			return err
+		})
+	})
+	return gaps, err
+}
+
 // touchManifests sets the last use of the manifests of scanner_images rows that are about to be deleted or linked to another
 // manifest.
 func touchManifests(ctx context.Context, tx *session, now time.Time, which string, args ...any) error {

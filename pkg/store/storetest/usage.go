@@ -160,6 +160,11 @@ func (on suite) testReportAges(t *testing.T) {
 		equal(t, what, got[map[store.NamespacedImage]store.ReportAge](t)(f.ReportAges(t.Context(), "scanner", grype)), reported)
 	}
 	check("one has a report", "app")
+	r := report("app", vulnerable("CVE-2026-0001", "a"))
+	r.NotCovered = []string{"debian 7"}
+	got[store.Difference](t)(f.SaveReport(t.Context(), r, ""))
+	equal(t, "what it does not cover", got[map[store.NamespacedImage][]string](t)(f.ReportGaps(t.Context(), "scanner", grype)),
+		map[store.NamespacedImage][]string{{Namespace: "shop", Key: key("app")}: r.NotCovered})
 	f.report(t, "waiting")
 	check("a report without findings counts", "app", "waiting")
 	f.data(t, "v2")
