@@ -37,6 +37,9 @@ const (
 
 	// PathDatabase takes POST with a DatabaseStatus and answers with a DatabaseOrder.
 	PathDatabase = "/v1/match/database"
+	// PathVulnerabilityIDs takes PUT with the IDs of all vulnerabilities that a database can find, zstd-compressed: in upper case, one per line, sorted
+	// bytewise, each once. {built} is Database.Built as RFC 3339. Status 409 means that the manager's current data is another database.
+	PathVulnerabilityIDs = "/v1/match/database/{built}/vulnerability-ids"
 	// PathAlive takes POST with {}. A match worker that sends no other requests for long, for example while it installs a database,
 	// reports with it that it is alive.
 	PathAlive = "/v1/match/alive"
@@ -55,7 +58,10 @@ const (
 	// MaxCatalogBytes bounds the whole upload of a catalog Job. The operator's configuration may allow less.
 	MaxCatalogBytes = 256 << 20
 	MaxReportBytes  = 16 << 20
-	MaxJSONBytes    = 1 << 20
+	// MaxVulnerabilityIDsBytes bounds the list of a database's vulnerability IDs. One of 390,000 CVEs and 385,000 other IDs, most of them as random
+	// as GitHub's, has 3 MiB.
+	MaxVulnerabilityIDsBytes = 4 << 20
+	MaxJSONBytes             = 1 << 20
 	// MaxManifestBytes bounds each index and manifest of a catalog Job's upload. MaxManifestsBytes bounds all of them together without
 	// the last. MaxManifests bounds their number: indexes, manifests that no runtime runs with their configurations, and the platform's
 	// manifest.
@@ -70,7 +76,13 @@ const (
 	MaxSBOMContentBytes       = 1 << 30
 	MaxMatchInputContentBytes = 64 << 20
 	MaxReportContentBytes     = 128 << 20
+	// MaxVulnerabilityIDsContentBytes bounds a list of vulnerability IDs.
+	MaxVulnerabilityIDsContentBytes = 32 << 20
 )
+
+// MaxVulnerabilityIDBytes bounds one ID in a list of vulnerability IDs. A list with a longer one, or with one that has other characters than printable
+// ASCII, is refused with 422.
+const MaxVulnerabilityIDBytes = 128
 
 // MaxWindowBytes bounds the memory of decompression, whatever a body's header claims: a body with a larger zstd window is not read.
 // Encoders use 8 MiB by default.
@@ -253,6 +265,9 @@ type DatabaseStatus struct {
 type DatabaseOrder struct {
 	// Wanted is the build time of the newest database that the manager knows of; zero if unknown.
 	Wanted time.Time `json:"wanted,omitzero"`
+	// SendIDs means that the manager has no list of the vulnerability IDs of the installed database: the worker should send it to
+	// PathVulnerabilityIDs.
+	SendIDs bool `json:"sendIDs,omitempty"`
 }
 
 // LeaseRequest requests images to match.

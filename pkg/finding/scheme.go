@@ -18,18 +18,30 @@ var idScheme = regexp.MustCompile(`^(?:` + strings.Join([]string{
 // firstCVE is the year of the first ids of CVE.
 const firstCVE = 1999
 
-// IsID reports whether a text, in any case, has the form of a vulnerability's id of a known publisher. A CVE of a year that has not come yet is
-// no id. It says nothing about whether the id was ever given.
-func IsID(text string, now time.Time) bool {
-	parts := idScheme.FindStringSubmatch(strings.ToUpper(text))
-	if parts == nil {
-		parts = idScheme.FindStringSubmatch(lowerSuffix(text))
+var (
+	// separators matches what people type between the parts of an id, or paste from a text that has other dashes.
+	separators = regexp.MustCompile(`[\s_\p{Pd}]+`)
+	// colonScheme matches ids whose publishers write a colon after the year.
+	colonScheme = regexp.MustCompile(`^(RH[SBE]A|[AR]LSA|(?:OPENSUSE|SUSE)-[SRF]U)-(\d{4})[:-](\d+)`)
+)
+
+// ParseID returns the id of a vulnerability that a text stands for, as its publisher writes it. The text may have any case, and other separators:
+// "cve 2024 3094" is CVE-2024-3094. isID is false for a text that has the form of no known publisher's ids; ParseID returns it without spaces around it.
+// A CVE of a year that has not come yet is no id. It says nothing about whether the id was ever given.
+func ParseID(text string, now time.Time) (id string, isID bool) {
+	text = strings.TrimSpace(text)
+	upper := colonScheme.ReplaceAllString(strings.ToUpper(separators.ReplaceAllString(text, "-")), "$1-$2:$3")
+	for _, id := range []string{upper, lowerSuffix(upper)} {
+		if parts := idScheme.FindStringSubmatch(id); parts != nil {
+			return id, parts[1] == "" || isYearOfCVE(parts[1], now)
+		}
 	}
-	if parts == nil || parts[1] == "" {
-		return parts != nil
-	}
-	year, _ := strconv.Atoi(parts[1])
-	return year >= firstCVE && year <= now.UTC().Year()+1 // ids are reserved in December for the next year
+	return text, false
+}
+
+func isYearOfCVE(digits string, now time.Time) bool {
+	year, err := strconv.Atoi(digits)
+	return err == nil && year >= firstCVE && year <= now.UTC().Year()+1 // ids are reserved in December for the next year
 }
 
 // lowerSuffix returns an id with its publisher in upper case and the rest in lower case, as GitHub writes it.

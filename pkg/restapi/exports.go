@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/spreadsheet"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -140,11 +141,12 @@ func (a operations) ExportWorkloads(ctx context.Context, r restv1.ExportWorkload
 	if err != nil {
 		return nil, err
 	}
+	id, _ := finding.ParseID(r.ID, a.Clock.Now())
 	return csvList[restv1.Workload]{
-		name: []string{"workloads", r.ID, seen.name()}, incomplete: incomplete, columns: workloadColumns, raw: r.Params.Raw,
+		name: []string{"workloads", id, seen.name()}, incomplete: incomplete, columns: workloadColumns, raw: r.Params.Raw,
 		read: func(ctx context.Context, pass func([]restv1.Workload) error) error {
 			return passPages(pass, func(after store.RunCursor) ([]restv1.Workload, *store.RunCursor, error) {
-				page, err := a.runsPage(ctx, seen, r.ID, after, exportPage)
+				page, err := a.runsPage(ctx, seen, id, after, exportPage)
 				return converted(page.Runs, workloadOf), page.Next, err
 			})
 		},

@@ -132,21 +132,12 @@ func addCounts(sum *restv1.FindingCounts, more restv1.FindingCounts) {
 // dataInUse returns the oldest data of each engine that a visible scanner uses, ordered by engine.
 func (a operations) dataInUse(seen sight) []restv1.EngineData {
 	oldest := map[string]*v1alpha1.VulnerabilityData{}
-	add := func(engine string, data *v1alpha1.VulnerabilityData) {
+	seen.eachScanner(func(settings *v1alpha1.ScanSettings, status *v1alpha1.ScannerStatus) {
+		engine, data := string(settings.Backend.Type), status.VulnerabilityData
 		if data != nil && (oldest[engine] == nil || data.BuildTime.Before(&oldest[engine].BuildTime)) {
 			oldest[engine] = data
 		}
-	}
-	for i := range seen.scanners {
-		if s := &seen.scanners[i]; seen.includes(s.Namespace) {
-			add(string(s.Spec.Backend.Type), s.Status.VulnerabilityData)
-		}
-	}
-	for _, s := range seen.clusterWide {
-		if slices.ContainsFunc(s.covered, seen.includes) {
-			add(string(s.Spec.Backend.Type), s.Status.VulnerabilityData)
-		}
-	}
+	})
 	all := []restv1.EngineData{}
 	for engine, data := range oldest {
 		d := a.dataOf(data)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -264,10 +265,11 @@ func TestWorkloads(t *testing.T) {
 		Vulnerability: "CVE-2026-0001", Severity: restv1.SeverityCritical, KnownExploited: true, Fixable: true, FixState: "fixed", FixVersions: []string{"1.1"},
 		Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Engines: []string{engine},
 	}
-	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
+	ids := map[string]string{"CVE-2026-0001": "CVE-2026-0001", "cve-2026-0001": "CVE-2026-0001", "GHSA-AAAA-bbbb-cccc": "GHSA-aaaa-bbbb-cccc"}
+	for id := range ids {
 		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
 		w.must(err)
-		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, Scanned: 1, NotCovered: restv1.NotCovered{NewScanners: 1}, Known: restv1.KnownFound}, answer.JSON200); diff != "" {
+		if diff := cmp.Diff(&restv1.WorkloadList{ID: ids[id], Items: []restv1.Workload{want}, Total: 1, Scanners: 1, Scanned: 1, NotCovered: restv1.NotCovered{NewScanners: 1}, Known: restv1.KnownFound}, answer.JSON200); diff != "" {
 			t.Errorf("who runs %s in shop (-want +got):\n%s", id, diff)
 		}
 	}
@@ -383,7 +385,7 @@ func TestWorkloadsNotCovered(t *testing.T) {
 		}
 		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", params)
 		w.must(err)
-		want.Items, want.Known = []restv1.Workload{}, restv1.KnownNotChecked
+		want.ID, want.Items, want.Known = "CVE-2026-0001", []restv1.Workload{}, restv1.KnownNotChecked
 		if diff := cmp.Diff(&want, answer.JSON200); diff != "" {
 			t.Errorf("who runs what was found nowhere, in namespace %q (-want +got):\n%s", namespace, diff)
 		}
@@ -702,17 +704,59 @@ func TestQuerySlots(t *testing.T) {
 	w.must(w.api.query(context.WithValue(t.Context(), callerKey{}, &caller{}), func(context.Context) error { return nil }))
 }
 
-// TestKnownVulnerability: what nobody runs is known in the vulnerability data, is an id that is not checked, or is not known there.
+// TestKnownVulnerability: what nobody runs is an all-clear only of an id that the data of each engine can find.
 func TestKnownVulnerability(t *testing.T) {
 	w, _ := newFakeHarness(t)
 	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("SNYK-like-name", "openssl"))
-	for id, want := range map[string]restv1.VulnerabilityKnown{
-		"SNYK-like-name": restv1.KnownFound, "snyk-LIKE-name": restv1.KnownFound, "CVE-2024-3094": restv1.KnownNotChecked, "nginx": restv1.KnownNot, "web-1": restv1.KnownNot, "CVE-2099-0001": restv1.KnownNot,
-	} {
-		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{})
-		w.must(err)
-		if got := answer.JSON200.Known; got != want {
-			t.Errorf("%s is %s in the data, want %s", id, got, want)
+	want := func(what string, wanted map[string]restv1.VulnerabilityKnown) {
+		t.Helper()
+		for id, want := range wanted {
+			answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{})
+			w.must(err)
+			if got := answer.JSON200.Known; got != want {
+				t.Errorf("%s: %s is %s in the data, want %s", what, id, got, want)
+			}
 		}
+	}
+	always := map[string]restv1.VulnerabilityKnown{
+		"SNYK-like-name": restv1.KnownFound, "snyk-LIKE-name": restv1.KnownFound, "nginx": restv1.KnownNotAnID, "web-1": restv1.KnownNotAnID, "CVE-2099-0001": restv1.KnownNotAnID,
+	}
+	want("without a list", always)
+	want("without a list", map[string]restv1.VulnerabilityKnown{"CVE-2024-3094": restv1.KnownNotChecked, "CVE-2024-3095": restv1.KnownNotChecked})
+	w.must(w.store.SaveVulnerabilityIDs(t.Context(), "grype", "v1", "CVE-2024-3094\nGHSA-AAAA-BBBB-CCCC\nNGINX\n"))
+	want("with a list", always)
+	want("with a list", map[string]restv1.VulnerabilityKnown{
+		"CVE-2024-3094": restv1.KnownFound, "cve 2024 3094": restv1.KnownFound, "ghsa-aaaa-bbbb-cccc": restv1.KnownFound, "CVE-2024-3095": restv1.KnownNot, "CVE-2024-30940": restv1.KnownNot, "RHSA-2024:1234": restv1.KnownNot,
+	})
+	w.createScanner("clairs", "main", func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendClair })
+	want("with Clair", always)
+	want("with Clair", map[string]restv1.VulnerabilityKnown{"CVE-2024-3094": restv1.KnownNotChecked, "CVE-2024-3095": restv1.KnownNotChecked})
+	for namespace, known := range map[string]restv1.VulnerabilityKnown{"shop": restv1.KnownFound, "clairs": restv1.KnownNotChecked, "void": restv1.KnownNotChecked} {
+		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2024-3094", &restv1.ListWorkloadsParams{Namespace: &namespace})
+		w.must(err)
+		if got := answer.JSON200.Known; got != known {
+			t.Errorf("in %s, it is %s in the data, want %s", namespace, got, known)
+		}
+	}
+}
+
+// TestTypedID: each operation about a vulnerability takes its id as people type it, and says what it is.
+func TestTypedID(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2024-3094", "xz", alias("GHSA-rxwq-x6h5-x525")))
+	for typed, want := range map[string]string{"cve 2024 3094": "CVE-2024-3094", " CVE\u20132024\u20133094 ": "CVE-2024-3094", "ghsa_RXWQ_x6h5_x525": "GHSA-rxwq-x6h5-x525"} {
+		list, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), typed, &restv1.ListWorkloadsParams{})
+		w.must(err)
+		details, err := w.clientFor(anyone).GetVulnerabilityWithResponse(t.Context(), typed, &restv1.GetVulnerabilityParams{})
+		w.must(err)
+		_, csv := w.get("/api/v1/vulnerabilities/"+url.PathEscape(typed)+"/workloads.csv", anyone)
+		if list.JSON200 == nil || list.JSON200.ID != want || list.JSON200.Total != 1 || details.JSON200 == nil || len(details.JSON200.Ids) != 1 || bytes.Count(csv, []byte("CVE-2024-3094")) != 1 {
+			t.Errorf("%q: %s, %s, %s; want %s in one container", typed, list.Body, details.Body, csv, want)
+		}
+	}
+	list, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), " Web 1 ", &restv1.ListWorkloadsParams{})
+	w.must(err)
+	if list.JSON200 == nil || list.JSON200.ID != "Web 1" {
+		t.Errorf("a text that is no id becomes %s", list.Body)
 	}
 }

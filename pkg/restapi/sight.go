@@ -3,7 +3,9 @@ package restapi
 import (
 	"context"
 	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
@@ -55,4 +57,27 @@ func (a operations) coverageOf(ctx context.Context, s sight) (coverage restv1.Co
 		return restv1.Coverage{}, err
 	}
 	return coverage, a.countScanned(ctx, s, &coverage)
+}
+
+// eachScanner calls use with the settings and the status of each Scanner and ClusterScanner that covers a namespace that the caller sees.
+func (s sight) eachScanner(use func(*v1alpha1.ScanSettings, *v1alpha1.ScannerStatus)) {
+	for i := range s.scanners {
+		if scanner := &s.scanners[i]; s.includes(scanner.Namespace) {
+			use(&scanner.Spec.ScanSettings, &scanner.Status)
+		}
+	}
+	for _, scanner := range s.clusterWide {
+		if slices.ContainsFunc(scanner.covered, s.includes) {
+			use(&scanner.Spec.ScanSettings, &scanner.Status.ScannerStatus)
+		}
+	}
+}
+
+// engines returns the names in the store of the engines that scan what the caller sees. An instance of an engine counts as the engine.
+func (s sight) engines() []string {
+	names := sets.New[string]()
+	s.eachScanner(func(settings *v1alpha1.ScanSettings, _ *v1alpha1.ScannerStatus) {
+		names.Insert(strings.ToLower(string(settings.Backend.Type)))
+	})
+	return sets.List(names)
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -79,9 +80,10 @@ func (a operations) GetVulnerability(ctx context.Context, r restv1.GetVulnerabil
 	if err != nil {
 		return nil, err
 	}
+	id, _ := finding.ParseID(r.ID, a.Clock.Now())
 	var v store.VulnerabilityDetails
 	err = a.query(ctx, func(ctx context.Context) (err error) {
-		v, err = a.Store.Vulnerability(ctx, seen.inStore(), r.ID)
+		v, err = a.Store.Vulnerability(ctx, seen.inStore(), id)
 		return err
 	})
 	if err != nil {

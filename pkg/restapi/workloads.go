@@ -23,7 +23,8 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
-	page, err := a.runsPage(ctx, seen, r.ID, after, limitOf(r.Params.Limit))
+	id, isID := finding.ParseID(r.ID, a.Clock.Now())
+	page, err := a.runsPage(ctx, seen, id, after, limitOf(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
@@ -32,10 +33,10 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		return nil, err
 	}
 	answer := restv1.ListWorkloads200JSONResponse{
-		Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: coverage.AllNamespaces, Scanners: coverage.Scanners, Scanned: coverage.Scanned,
+		ID: id, Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: coverage.AllNamespaces, Scanners: coverage.Scanners, Scanned: coverage.Scanned,
 		NotCovered: coverage.NotCovered,
 	}
-	if answer.Known, err = a.knownOf(ctx, seen, r.ID, page.Total); err != nil {
+	if answer.Known, err = a.knownOf(ctx, seen, id, isID, page.Total); err != nil {
 		return nil, err
 	}
 	for _, run := range page.Runs {
@@ -47,25 +48,47 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	return answer, err
 }
 
-// knownOf returns whether the vulnerability data have an id that a number of running packages has.
-func (a operations) knownOf(ctx context.Context, seen sight, id string, runs int) (restv1.VulnerabilityKnown, error) {
+// knownOf returns whether the vulnerability data have an id that a number of running packages has. An id that was ever found is known. Of all others,
+// the data of each engine that scans what the caller sees must say whether it has them.
+func (a operations) knownOf(ctx context.Context, seen sight, id string, isID bool, runs int) (known restv1.VulnerabilityKnown, err error) {
 	if runs > 0 {
 		return restv1.KnownFound, nil
 	}
-	var v store.VulnerabilityDetails
-	err := a.query(ctx, func(ctx context.Context) (err error) {
-		v, err = a.Store.Vulnerability(ctx, seen.inStore(), id)
+	err = a.query(ctx, func(ctx context.Context) error {
+		v, err := a.Store.Vulnerability(ctx, seen.inStore(), id)
+		switch {
+		case err != nil:
+			return err
+		case len(v.IDs) > 0:
+			known = restv1.KnownFound
+		case !isID:
+			known = restv1.KnownNotAnID
+		default:
+			known, err = a.inData(ctx, seen.engines(), id)
+		}
 		return err
 	})
-	switch {
-	case err != nil:
-		return "", err
-	case len(v.IDs) > 0:
-		return restv1.KnownFound, nil
-	case finding.IsID(id, a.Clock.Now()):
+	return known, err
+}
+
+// inData returns whether the data of at least one of the engines can find an id. It is not checked if one of them does not say.
+func (a operations) inData(ctx context.Context, engines []string, id string) (known restv1.VulnerabilityKnown, err error) {
+	if len(engines) == 0 {
 		return restv1.KnownNotChecked, nil
 	}
-	return restv1.KnownNot, nil
+	known = restv1.KnownNot
+	for _, engine := range engines {
+		finds, listed, err := a.Store.FindsVulnerability(ctx, engine, id)
+		switch {
+		case err != nil:
+			return "", err
+		case !listed:
+			return restv1.KnownNotChecked, nil
+		case finds:
+			known = restv1.KnownFound
+		}
+	}
+	return known, nil
 }
 
 // runsPage reads a page of the containers that run an image with a vulnerability.

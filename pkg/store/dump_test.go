@@ -117,6 +117,7 @@ func newFilled(t testing.TB) fixture {
 		Policy: "policy", Problem: "not signed", Statements: []exception.Exception{{Name: "doc", Status: "fixed", Vulnerabilities: []string{"CVE-2026-0001"}}},
 	}}))
 	must(t, f.SaveExportStates(ctx, "scanner", "dojo", map[string][]byte{"": []byte("state")}))
+	must(t, f.SaveVulnerabilityIDs(ctx, grype, "v2", "CVE-2026-0001\nCVE-2026-0002\n"))
 	must(t, f.SaveSessionCode(ctx, SessionCode{Hash: "a", Owner: "b", Sealed: "c", ExpiresAt: f.clock.Now().AddDate(1, 0, 0)}, 1, 1))
 	must(t, f.CheckHealth(ctx)) // saves when the store was open last
 	f.clock.pass(time.Minute)

@@ -116,7 +116,10 @@ func TestKubectlPlugin(t *testing.T) {
 	p.shows([]string{ns + "/" + scenario.ScannerName}, "status")
 	p.shows([]string{worst.ID, worst.Package.Name, "Pod/web"}, "image", "web")
 	p.shows([]string{"Pod/web", "1 container in 1 namespace runs it."}, "cve", worst.ID)
-	p.shows([]string{"Nobody runs CVE-1999-0001", "1 image was asked; 0 pending, 0 failed, 0 not covered"}, "cve", "CVE-1999-0001")
+	p.shows([]string{"Nobody runs CVE-2022-3715", "1 image was asked; 0 pending, 0 failed, 0 not covered"}, "cve", "cve", "2022", "3715")
+	if _, remarks := p.run(1, "cve", "CVE-1999-0001"); !strings.Contains(remarks, "CVE-1999-0001 is not known in the vulnerability data") {
+		t.Errorf("of an ID that the database does not have, the plugin says %s", remarks)
+	}
 	p.shows([]string{"ENDS", "shop/web"}, "actions")
 	p.shows([]string{`"artifacts"`, worst.Package.Name}, "sbom", "web")
 	p.run(2, "findings", "--fail-on=any")

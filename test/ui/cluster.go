@@ -194,6 +194,9 @@ func (c *cluster) createMessages(ctx context.Context) (err error) {
 		}
 	}
 	now = time.Now
+	if err := db.SaveVulnerabilityIDs(ctx, "grype", "v1", "CVE-2020-0000\n"); err != nil {
+		return err
+	}
 	for i, item := range []announce.Item{
 		{ID: "CVE-2024-0001", Severity: finding.Critical, Package: "openssl", Version: "3.0.0", FixState: finding.FixStateNotFixed, Repository: "registry.example.com/news/web", URL: "https://example.com/CVE-2024-0001"},
 		{ID: "CVE-2024-6660", Severity: finding.High, Package: "<img src=x onerror=\"document.title='hacked'\">", Version: "\u202e=cmd", Repository: "registry.example.com/news/web", URL: "javascript:alert(1)"},

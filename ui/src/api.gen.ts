@@ -900,8 +900,8 @@ export type VulnerabilityDetails = {
   url?: string;
 };
 
-/** Whether the vulnerability data have an id. Found: an engine has reported it here. NotKnown: the data have no such id, for instance since it is no id. That nothing has it means nothing. NotChecked: nothing that was scanned has it. Whether the data have it is not checked. */
-export type VulnerabilityKnown = 'Found' | 'NotKnown' | 'NotChecked';
+/** Whether the vulnerability data have an id. Found: the data have it, or an engine has reported it here. NotKnown: the data have no such id, or name no package that it affects. That nothing has it means nothing. NotChecked: an engine that scans here does not say which ids its data have. That nothing has it is no all-clear. NotAnID: the text has the form of no publisher's ids, and no engine has reported it. */
+export type VulnerabilityKnown = 'Found' | 'NotKnown' | 'NotChecked' | 'NotAnID';
 
 export type VulnerabilityList = {
   /** The parameter `continue` for the next page; omitted on the last page. */
@@ -998,6 +998,8 @@ export type WorkloadList = {
   allNamespaces: boolean;
   /** The parameter `continue` for the next page; omitted on the last page. */
   continue?: string;
+  /** The id as its publisher writes it. A text that is no id is returned without spaces around it. */
+  id: string;
   items: Array<Workload>;
   known: VulnerabilityKnown;
   notCovered: NotCovered;

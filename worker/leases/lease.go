@@ -187,15 +187,19 @@ func encode(report *workerapi.Report, most limits) ([]byte, error) {
 	if len(content) > most.content {
 		return nil, tooLarge(report, nil)
 	}
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return nil, err
-	}
-	encoded := encoder.EncodeAll(content, nil)
+	encoded := compress(content, zstd.SpeedDefault)
 	if len(encoded) > most.sent {
 		return nil, tooLarge(report, nil)
 	}
 	return encoded, nil
+}
+
+func compress(content []byte, level zstd.EncoderLevel) []byte {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level))
+	if err != nil {
+		panic(err) // only options that are not valid are errors
+	}
+	return encoder.EncodeAll(content, nil)
 }
 
 // leasePath inserts the ID of a lease into a path of workerapi.

@@ -7,9 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
@@ -216,7 +220,23 @@ func (w *Worker) refreshDatabase(ctx context.Context) error {
 	if order.Wanted.After(w.wanted) {
 		w.wanted = order.Wanted
 	}
+	if db := w.databases.DB(); order.SendIDs && db != nil {
+		w.sendVulnerabilityIDs(ctx, db)
+	}
 	return nil
+}
+
+// sendVulnerabilityIDs sends the list of the database's IDs. Matches do not need it: after a failure, the server asks again when it gets the next
+// status.
+func (w *Worker) sendVulnerabilityIDs(ctx context.Context, db *database.DB) {
+	ids, err := db.VulnerabilityIDs(ctx)
+	if err == nil {
+		path := strings.Replace(workerapi.PathVulnerabilityIDs, "{built}", url.PathEscape(db.Built.UTC().Format(time.RFC3339Nano)), 1)
+		err = w.server.PutBytes(ctx, path, compress([]byte(ids), zstd.SpeedBestCompression))
+	}
+	if err != nil && ctx.Err() == nil {
+		w.config.Log.Warn("the vulnerability IDs of the database could not be sent", "error", failure.Line(err.Error()))
+	}
 }
 
 // refresh installs a newer database, which may take minutes, and reports meanwhile that the worker is alive. No lease can expire,

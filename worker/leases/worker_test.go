@@ -142,6 +142,50 @@ func TestWorksUntilThereIsNothingLeft(t *testing.T) {
 	}
 }
 
+// TestVulnerabilityIDsAreSent: the server gets the IDs of each database once. A server that does not take them gets reports all the same.
+func TestVulnerabilityIDsAreSent(t *testing.T) {
+	b := newBench(t)
+	b.server.AddLease("one", debian(t, "curl", "7.88.1-10"))
+	sent := map[string]int{}
+	isRefused := true
+	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/vulnerability-ids") {
+			return false
+		}
+		sent[r.URL.Path]++
+		if isRefused {
+			isRefused = false
+			_, _ = io.Copy(io.Discard, r.Body)
+			http.Error(w, "no", http.StatusConflict)
+			return true
+		}
+		return false
+	}
+	newest := fixture.Built.Add(48 * time.Hour)
+	b.server.OnReport = func() {
+		b.publisher.Replace(fixture.Database(t, newest))
+		b.server.Wanted = newest
+	}
+	if err := b.run(t.Context(), t); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.server.Reports) != 1 || len(b.server.Failures) > 0 {
+		t.Errorf("%d reports and the failures %v, want the report", len(b.server.Reports), b.server.Failures)
+	}
+	ids := b.server.VulnerabilityIDs[newest.UTC().Format(time.RFC3339Nano)]
+	if !strings.Contains(ids, "\nCVE-2023-38545\n") || len(b.server.VulnerabilityIDs) != 1 {
+		t.Errorf("%d lists, that of the newest database is %.80q; want that one only", len(b.server.VulnerabilityIDs), ids)
+	}
+	if len(sent) != 2 {
+		t.Errorf("sent %v, want a list of each database", sent)
+	}
+	for path, times := range sent {
+		if times != 1 {
+			t.Errorf("%s is sent %d times, want once", path, times)
+		}
+	}
+}
+
 func TestOneBadImageDoesNotStopTheOthers(t *testing.T) {
 	b := newBench(t)
 	b.server.AddLease("not-compressed", []byte("{}"))
@@ -317,7 +361,7 @@ func TestReportIsRefused(t *testing.T) {
 			b.server.AddLease("one", debian(t, "curl", "7.88.1-10"))
 			var attempts int
 			b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-				if r.Method == http.MethodPut {
+				if strings.HasSuffix(r.URL.Path, "/report") {
 					attempts++
 					_, _ = io.Copy(io.Discard, r.Body)
 					http.Error(w, "no", c.status)

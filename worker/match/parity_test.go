@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -169,6 +170,10 @@ func full(s *sbom.SBOM) model.Document {
 // TestCompactInputGivesTheSameReport checks that the compact input gives exactly the report of the full SBOM as Grype's reader reads it.
 func TestCompactInputGivesTheSameReport(t *testing.T) {
 	db := store(t, fixture.Advisories(t, ownAdvisories))
+	list, err := db.VulnerabilityIDs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range images(t) {
 		t.Run(name, func(t *testing.T) {
 			s := contents(t, c.image)
@@ -185,6 +190,13 @@ func TestCompactInputGivesTheSameReport(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("report of the compact input (-full +compact):\n%s", diff)
+			}
+			for _, f := range got.Findings {
+				for _, id := range append([]string{f.ID}, f.Aliases...) {
+					if !strings.Contains("\n"+list, "\n"+strings.ToUpper(id)+"\n") {
+						t.Errorf("%s is not in the list of the database's IDs", id)
+					}
+				}
 			}
 		})
 	}

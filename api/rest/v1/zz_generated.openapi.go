@@ -399,6 +399,7 @@ func (e Severity) Valid() bool {
 const (
 	KnownFound      VulnerabilityKnown = "Found"
 	KnownNot        VulnerabilityKnown = "NotKnown"
+	KnownNotAnID    VulnerabilityKnown = "NotAnID"
 	KnownNotChecked VulnerabilityKnown = "NotChecked"
 )
 
@@ -408,6 +409,8 @@ func (e VulnerabilityKnown) Valid() bool {
 	case KnownFound:
 		return true
 	case KnownNot:
+		return true
+	case KnownNotAnID:
 		return true
 	case KnownNotChecked:
 		return true
@@ -1735,9 +1738,10 @@ type VulnerabilityDetails struct {
 }
 
 // VulnerabilityKnown Whether the vulnerability data have an id.
-// Found: an engine has reported it here.
-// NotKnown: the data have no such id, for instance since it is no id. That nothing has it means nothing.
-// NotChecked: nothing that was scanned has it. Whether the data have it is not checked.
+// Found: the data have it, or an engine has reported it here.
+// NotKnown: the data have no such id, or name no package that it affects. That nothing has it means nothing.
+// NotChecked: an engine that scans here does not say which ids its data have. That nothing has it is no all-clear.
+// NotAnID: the text has the form of no publisher's ids, and no engine has reported it.
 type VulnerabilityKnown string
 
 // VulnerabilityList defines model for VulnerabilityList.
@@ -1872,13 +1876,17 @@ type WorkloadList struct {
 	AllNamespaces bool `json:"allNamespaces"`
 
 	// Continue The parameter `continue` for the next page; omitted on the last page.
-	Continue string     `json:"continue,omitempty,omitzero"`
-	Items    []Workload `json:"items"`
+	Continue string `json:"continue,omitempty,omitzero"`
+
+	// ID The id as its publisher writes it. A text that is no id is returned without spaces around it.
+	ID    string     `json:"id"`
+	Items []Workload `json:"items"`
 
 	// Known Whether the vulnerability data have an id.
-	// Found: an engine has reported it here.
-	// NotKnown: the data have no such id, for instance since it is no id. That nothing has it means nothing.
-	// NotChecked: nothing that was scanned has it. Whether the data have it is not checked.
+	// Found: the data have it, or an engine has reported it here.
+	// NotKnown: the data have no such id, or name no package that it affects. That nothing has it means nothing.
+	// NotChecked: an engine that scans here does not say which ids its data have. That nothing has it is no all-clear.
+	// NotAnID: the text has the form of no publisher's ids, and no engine has reported it.
 	Known VulnerabilityKnown `json:"known"`
 
 	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once

@@ -28,16 +28,18 @@ type vulnerabilityAnswer struct {
 
 func (s *session) cveCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "cve ID", Aliases: []string{"vulnerability"}, Short: "Show who runs a vulnerability, or that nobody does", Args: cobra.ExactArgs(1),
+		Use: "cve ID", Aliases: []string{"vulnerability"}, Short: "Show who runs a vulnerability, or that nobody does", Args: cobra.MinimumNArgs(1),
 		Long: `Show which workloads run an image with a vulnerability, in all namespaces that you may see or in the one of -n.
 
-The ID may be an alias, such as GHSA-…, in any case. "Nobody runs it" is said only if that is known: all images that run have a complete
-result, and the vulnerability data have the ID. Otherwise the answer says what is missing. An ID that is not known in the vulnerability data
-is an error: the exit status is 1.`,
+The ID may be an alias, such as GHSA-…, in any case and also with spaces ("cve 2024 3094"). "Nobody runs it" is said only if that is known:
+all images that run have a complete result, and the vulnerability data have the ID. Otherwise the answer says what is missing. An ID that is
+not known in the vulnerability data is an error: the exit status is 1.`,
 		Example: `  kubectl scanner cve CVE-2024-3094
   kubectl scanner cve CVE-2024-3094 -n shop --fail-on=any`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return s.cve(c.Context(), args[0], s.allNamespaces) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return s.cve(c.Context(), strings.Join(args, " "), s.allNamespaces)
+		},
 	}
 	s.addAllNamespaces(c)
 	s.addFormat(c)
@@ -79,15 +81,17 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	for _, w := range list.Items {
 		found = append(found, imageFinding{Finding: restv1.Finding{Severity: w.Severity, KnownExploited: w.KnownExploited, Exception: w.Exception}})
 	}
-	answer := vulnerabilityAnswer{Items: list.Items, Scanned: list.Scanned, Complete: len(notKnown) == 0 && list.Known != restv1.KnownNot, Known: list.Known, NotKnown: append([]string{}, notKnown...)}
+	answer := vulnerabilityAnswer{Items: list.Items, Scanned: list.Scanned, Complete: len(notKnown) == 0 && list.Known == restv1.KnownFound, Known: list.Known, NotKnown: append([]string{}, notKnown...)}
 	if err := s.write(workloadTable(list.Items), answer); err != nil {
 		return err
 	}
-	if list.Known == restv1.KnownNot {
-		return fmt.Errorf("%s is not known in the vulnerability data, so that nothing is known about who runs it. "+
-			"Is it the id of a vulnerability, such as CVE-2024-3094?", id)
+	switch list.Known {
+	case restv1.KnownNot:
+		return fmt.Errorf("%s is not known in the vulnerability data, so that nothing is known about who runs it. Compare it with its source", list.ID)
+	case restv1.KnownNotAnID:
+		return fmt.Errorf("%q is not known in the vulnerability data: no publisher gives such IDs. An ID is CVE-2024-3094, for example", list.ID)
 	}
-	s.remark("%s", whoRuns(id, namespace, list, notKnown))
+	s.remark("%s", whoRuns(list.ID, namespace, list, notKnown))
 	return s.verdict(found, notKnown)
 }
 

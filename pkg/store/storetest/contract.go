@@ -185,6 +185,7 @@ var contract = []contractTest{
 	{name: "RequestMatch", run: suite.testRequestMatch},
 	{name: "ReturnLeases", run: suite.testReturnLeases},
 	{name: "DataVersion", run: suite.testDataVersion},
+	{name: "VulnerabilityIDs", run: suite.testVulnerabilityIDs},
 	{name: "QueueContents", run: suite.testQueueContents},
 	{name: "NeverMatchedComesFirstThenTheOldest", run: suite.testNeverMatchedComesFirstThenTheOldest},
 	{name: "ALeaseIsItsHoldersForItsTime", run: suite.testALeaseIsItsHoldersForItsTime},

@@ -6,33 +6,36 @@ import { NotCovered, Title, View } from '../parts';
 import { href, navigate, usePlace } from '../router';
 import { useSession } from '../session';
 import { VulnerabilityTable } from './vulnerabilities';
+import { Elsewhere, NotKnown } from './vulnerability';
 import { WorkloadTable } from './workloads';
 
 // shown is how many results of each kind the page has. The lists that it links have all.
 const shown = 20;
 
-// printable matches what may be an id. The manager decides whether it is one.
-const printable = /^[!-~]{1,128}$/;
+// printable matches what may be an id. The manager decides whether it is one, and how its publisher writes it.
+const printable = /^[ -~\u2010-\u2015]{1,128}$/;
 
 export function SearchPage() {
   const text = (usePlace().query.get('text') ?? '').trim();
   const exact = useGet(printable.test(text) ? '/api/v1/vulnerabilities/{id}/workloads' : undefined, { id: text }, { limit: 1 });
-  const isID = exact.data !== undefined && exact.data.known !== 'NotKnown';
+  const id = exact.data?.known === 'Found' || exact.data?.known === 'NotChecked' ? exact.data.id : undefined;
   useEffect(() => {
-    if (isID) navigate(href('/vulnerabilities/{id}', { id: /^cve-/i.test(text) ? text.toUpperCase() : text }), true);
-  }, [isID, text]);
+    if (id !== undefined) navigate(href('/vulnerabilities/{id}', { id }), true);
+  }, [id]);
   if (text === '') return <><Title text="Search" /><p class="mute">Type the id of a vulnerability, or a part of the name of a workload or of its image.</p></>;
-  if (isID || printable.test(text) && !exact.data && !exact.error) return <><Title text={`Search for ${text}`} /><p class="mute loading">Loading…</p></>;
-  return <Results text={text} />;
+  if (id !== undefined || printable.test(text) && !exact.data && !exact.error) return <><Title text={`Search for ${text}`} /><p class="mute loading">Loading…</p></>;
+  return <Results text={text} unknown={exact.data?.known === 'NotKnown' ? exact.data.id : undefined} />;
 }
 
-function Results({ text }: { text: string }) {
+// Results has what has a text as a part. unknown is the id that the text stands for if the vulnerability data do not have it.
+function Results({ text, unknown }: { text: string; unknown: string | undefined }) {
   const { namespaces } = useSession();
   const vulnerabilities = useGet('/api/v1/vulnerabilities', {}, { text, limit: shown });
   const workloads = useGet('/api/v1/workloads', {}, { text, limit: shown });
   return <>
     <Title text={`Search for ${text}`} />
-    <p class="mute">As the id of a vulnerability, this text is not known in the vulnerability data. What follows has it as a part, in all {count(namespaces.length, 'namespace')} that you may see.</p>
+    {unknown && <NotKnown id={unknown}><Elsewhere id={unknown} url={undefined} /></NotKnown>}
+    <p class="mute">What follows has this text as a part, in {namespaces.length === 1 ? 'the namespace' : `all ${count(namespaces.length, 'namespace')}`} that you may see.</p>
     <h2>Workloads</h2>
     <View of={workloads}>{({ items, total, coverage }) => <>
       <NotCovered coverage={coverage} />

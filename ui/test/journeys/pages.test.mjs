@@ -23,7 +23,7 @@ async function pages(person) {
     workloads: '/workloads', 'workloads-namespace': '/workloads?namespace=shop', 'workloads-none': '/workloads?text=nothing', 'workloads-empty': '/workloads?namespace=news',
     workload: '/namespaces/shop/workloads/Pod/riddled-api', 'workload-pending': '/namespaces/shop/workloads/Pod/slow-import',
     'workload-clean': '/namespaces/shop/workloads/Pod/frontend', 'workload-missing': '/namespaces/shop/workloads/Deployment/nothing',
-    search: '/search?text=riddled', 'search-none': '/search?text=nothing-1', 'vulnerability-unknown': '/vulnerabilities/nginx-1', 'coverage-problem': '/coverage?problem=NoReceiver',
+    search: '/search?text=riddled', 'search-none': '/search?text=nothing-1', 'search-unknown': '/search?text=cve%202020%200001', 'vulnerability-unknown': '/vulnerabilities/CVE-2020-0001', 'vulnerability-no-id': '/vulnerabilities/nginx-1', 'coverage-problem': '/coverage?problem=NoReceiver',
     exceptions: '/exceptions', 'exceptions-none': '/exceptions?namespace=blog',
     'exception-new': '/exceptions?new=true&namespace=shop&vulnerability=CVE-2024-0001', 'exception-new-empty': '/exceptions?new=true', 'exception-new-many': '/exceptions?new=true&package=*&namespace=shop',
     changes: '/changes?namespace=shop', 'changes-none': '/changes?namespace=blog', namespaces: '/namespaces', operator: '/operator', clusterscanner: '/clusterscanners/platform', coverage: '/coverage', scanner: '/namespaces/shop/scanners/default', 'scanner-messages': '/namespaces/news/scanners/default',

@@ -490,8 +490,8 @@ type ClientInterface interface {
 	// GetVulnerability Returns a vulnerability, and how many running images have it
 	//
 	// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
-	// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
-	// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+	// namespaces, the same holds for one that does not run in theirs. Whether nobody runs the vulnerability is in
+	// /api/v1/vulnerabilities/{id}/workloads.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id} (the `GetVulnerability` operationId).
 	GetVulnerability(ctx context.Context, id VulnerabilityID, params *GetVulnerabilityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -501,7 +501,7 @@ type ClientInterface interface {
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
 	// name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
 	// cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
-	// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
+	// unless `known` is Found, `scanners` is at least 1 and all numbers of `notCovered` are 0.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1349,8 +1349,8 @@ func (c *Client) ExportVulnerabilities(ctx context.Context, params *ExportVulner
 // GetVulnerability Returns a vulnerability, and how many running images have it
 //
 // For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
-// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
-// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+// namespaces, the same holds for one that does not run in theirs. Whether nobody runs the vulnerability is in
+// /api/v1/vulnerabilities/{id}/workloads.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id} (the `GetVulnerability` operationId).
 func (c *Client) GetVulnerability(ctx context.Context, id VulnerabilityID, params *GetVulnerabilityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1370,7 +1370,7 @@ func (c *Client) GetVulnerability(ctx context.Context, id VulnerabilityID, param
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
 // name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
 // cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
-// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
+// unless `known` is Found, `scanners` is at least 1 and all numbers of `notCovered` are 0.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 func (c *Client) ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5854,8 +5854,8 @@ type ClientWithResponsesInterface interface {
 	// GetVulnerabilityWithResponse Returns a vulnerability, and how many running images have it
 	//
 	// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
-	// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
-	// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+	// namespaces, the same holds for one that does not run in theirs. Whether nobody runs the vulnerability is in
+	// /api/v1/vulnerabilities/{id}/workloads.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -5867,7 +5867,7 @@ type ClientWithResponsesInterface interface {
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
 	// name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
 	// cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
-	// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
+	// unless `known` is Found, `scanners` is at least 1 and all numbers of `notCovered` are 0.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8841,8 +8841,8 @@ func (c *ClientWithResponses) ExportVulnerabilitiesWithResponse(ctx context.Cont
 // GetVulnerabilityWithResponse Returns a vulnerability, and how many running images have it
 //
 // For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
-// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
-// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+// namespaces, the same holds for one that does not run in theirs. Whether nobody runs the vulnerability is in
+// /api/v1/vulnerabilities/{id}/workloads.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -8860,7 +8860,7 @@ func (c *ClientWithResponses) GetVulnerabilityWithResponse(ctx context.Context, 
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
 // name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
 // cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
-// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
+// unless `known` is Found, `scanners` is at least 1 and all numbers of `notCovered` are 0.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -124,7 +124,7 @@ func TestPurpose(t *testing.T) {
 	match.want(match.uploadResult(newCatalogUpload(t)), http.StatusForbidden, "this Job may not do that")
 	for _, request := range [][2]string{
 		{http.MethodPost, workerapi.PathDatabase}, {http.MethodPost, workerapi.PathLeases}, {http.MethodGet, "/v1/match/leases/x/input"},
-		{http.MethodPut, "/v1/match/leases/x/report"}, {http.MethodPost, "/v1/match/leases/x/failure"},
+		{http.MethodPut, "/v1/match/leases/x/report"}, {http.MethodPut, vulnerabilityIDsPath(noon)}, {http.MethodPost, "/v1/match/leases/x/failure"},
 	} {
 		catalog.want(catalog.send(request[0], request[1], http.NoBody), http.StatusForbidden, "this Job may not do that")
 	}

@@ -52,11 +52,11 @@ type Ingest struct {
 	auth    authenticator
 	spool   *spool
 	metrics metrics
-	// decoding has a slot for each report in memory, and checking for each upload being decompressed.
+	// decoding has a slot for each report or list of IDs in memory, and checking for each upload being decompressed.
 	decoding, checking *limits.Pool
 }
 
-// maxDecoding is how many reports may be in memory at once. Further requests wait before their first byte is read.
+// maxDecoding is how many reports and lists of IDs may be in memory at once. Further requests wait before their first byte is read.
 const maxDecoding = 2
 
 // maxChecking is how many uploads of catalog Jobs are checked and stored at once. Each takes a CPU for seconds at most.
@@ -72,12 +72,13 @@ const (
 
 // Limits are the maximum bytes of a body, as sent and after decompression.
 type Limits struct {
-	Catalog, SBOMContent, MatchInputContent, Report, ReportContent, JSON int64
+	Catalog, SBOMContent, MatchInputContent, Report, ReportContent, VulnerabilityIDs, VulnerabilityIDsContent, JSON int64
 }
 
 var defaultLimits = Limits{
 	Catalog: workerapi.MaxCatalogBytes, SBOMContent: workerapi.MaxSBOMContentBytes, MatchInputContent: workerapi.MaxMatchInputContentBytes,
 	Report: workerapi.MaxReportBytes, ReportContent: workerapi.MaxReportContentBytes, JSON: workerapi.MaxJSONBytes,
+	VulnerabilityIDs: workerapi.MaxVulnerabilityIDsBytes, VulnerabilityIDsContent: workerapi.MaxVulnerabilityIDsContentBytes,
 }
 
 // Handler empties the spool and returns the API's handler.
@@ -112,6 +113,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	route(http.MethodPut, workerapi.PathCatalogResult, store.JobCatalog, i.putResult)
 	route(http.MethodGet, workerapi.PathUploadedSBOM, store.JobCatalog, i.getUploadedSBOM)
 	route(http.MethodPost, workerapi.PathDatabase, store.JobMatch, i.postDatabase)
+	route(http.MethodPut, workerapi.PathVulnerabilityIDs, store.JobMatch, i.putVulnerabilityIDs)
 	route(http.MethodPost, workerapi.PathAlive, store.JobMatch, i.postAlive)
 	route(http.MethodPost, workerapi.PathLeases, store.JobMatch, i.postLeases)
 	route(http.MethodGet, workerapi.PathLeaseInput, store.JobMatch, i.getLeaseInput)

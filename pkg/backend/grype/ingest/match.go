@@ -36,7 +36,11 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 	case err != nil:
 		return err
 	}
-	return writeJSON(w, workerapi.DatabaseOrder{Wanted: wanted})
+	order := workerapi.DatabaseOrder{Wanted: wanted}
+	if order.SendIDs, err = i.lacksVulnerabilityIDs(r.Context(), status.Installed); err != nil {
+		return err
+	}
+	return writeJSON(w, order)
 }
 
 // postAlive does nothing more, because every request of a match worker is recorded as a contact.
