@@ -123,11 +123,34 @@ func compare(t *testing.T, path string, values, schema map[string]any) {
 	}
 }
 
-// Helm passes a value "global" to subcharts, and all values of the subchart, among them the one of a condition.
+// The chart is the dependency of another one, also under another name: its condition decides about all objects, and else they are the same.
 func TestWithinAnotherChart(t *testing.T) {
-	for _, values := range []string{"global: {anything: 1}", "enabled: true", "enabled: false"} {
-		if _, err := template(t, values); err != nil {
-			t.Errorf("%s: %v", values, err)
+	alone, err := template(t, "manager: {nodeSelector: {pool: a}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"scanner-operator", "scanner"} {
+		parent := t.TempDir()
+		if err := os.CopyFS(filepath.Join(parent, "charts", "scanner-operator"), os.DirFS(chart)); err != nil {
+			t.Fatal(err)
+		}
+		text := "apiVersion: v2\nname: platform\nversion: 1.0.0\ndependencies:\n- {name: scanner-operator, version: '*', alias: " + name + ", condition: " + name + ".enabled}\n"
+		if err := os.WriteFile(filepath.Join(parent, "Chart.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for switched, count := range map[string]int{"": len(decode(t, alone)), ", enabled: true": len(decode(t, alone)), ", enabled: false": 0} {
+			values := "{global: {anything: 1}, " + name + ": {manager: {nodeSelector: {pool: a}}" + switched + "}}"
+			out, err := run(t, values, program(t, "HELM"), "template", "scanner-operator", parent, "--namespace", namespace, "--kube-version", "1.37.0", "--values", "-")
+			if err != nil {
+				t.Fatalf("%s: %v", values, err)
+			}
+			got := decode(t, out)
+			if len(got) != count {
+				t.Errorf("%s: %d objects, want %d", values, len(got), count)
+			}
+			if count > 0 && podOf(t, got, managerKey).NodeSelector["pool"] != "a" {
+				t.Errorf("%s: the values do not reach the manager", values)
+			}
 		}
 	}
 }
