@@ -55,6 +55,9 @@ func PackageOf(purl packageurl.PackageURL) (Package, error) {
 	if !isKnown && !isCandidate {
 		return Package{}, fmt.Errorf("%s has a type that is not known", purl.ToString())
 	}
+	if purl.Subpath != "" {
+		return Package{}, fmt.Errorf("%s names a part of a package, and an exception is about whole packages", purl.ToString())
+	}
 	if purl.Type == packageurl.TypeMaven && purl.Namespace == "" {
 		return Package{}, fmt.Errorf("%s has no group, without which it names no package of Maven", purl.ToString())
 	}

@@ -89,6 +89,8 @@ func TestExceptions(t *testing.T) {
 		"a package as product":                {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl"}`))}, []string{whole + " pkg:deb/debian/openssl"}, ""},
 		"a package of another product":        {[]string{about(notAffected, products(`{"@id": "pkg:golang/example.com/other", `+openssl+`}`))}, nil, "makes no statement about this image"},
 		"a package of Maven without a group":  {[]string{about(notAffected, products(`{"@id": "pkg:maven/dom4j"}`))}, nil, "has no group"},
+		"a part of a package":                 {[]string{about(notAffected, products(`{"@id": "pkg:golang/golang.org/x/net@v0.7.0#html"}`))}, nil, "names a part of a package"},
+		"affected in a part of a package":     {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:golang/golang.org/x/net@v0.7.0#html"}`))}, nil, ""},
 		"affected":                            {[]string{about(affected)}, nil, ""},
 		"under investigation":                 {[]string{about(`"status": "under_investigation"`)}, nil, ""},
 		"a subcomponent that cannot be read":  {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "openssl"}]}`))}, nil, "is no package URL"},
