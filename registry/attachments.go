@@ -44,22 +44,22 @@ func (p *Puller) Attachments(ctx context.Context, image *Image) (*Attachments, e
 func (a *Attachments) Repository() string { return a.repository.Name() }
 
 // Referrers lists the artifacts that refer to a manifest, by the referrers API or, where a registry does not have it, by the tag that replaces
-// it (https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md#referrers-tag-schema). It returns the first page of long lists.
-// Errors are *failure.Error.
-func (a *Attachments) Referrers(subject v1.Hash) ([]v1.Descriptor, error) {
+// it (https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md#referrers-tag-schema). It returns the first page of long lists; more is
+// true if there are others. Errors are *failure.Error.
+func (a *Attachments) Referrers(subject v1.Hash) (all []v1.Descriptor, more bool, err error) {
 	index, err := remote.Referrers(a.repository.Digest(subject.String()), remote.Reuse(a.from))
 	if err != nil {
-		return nil, a.guard.classify(err)
+		return nil, false, a.guard.classify(err)
 	}
 	raw, err := index.RawManifest()
 	if err != nil {
-		return nil, a.guard.classify(err)
+		return nil, false, a.guard.classify(err)
 	}
 	list, err := document.Index(raw)
 	if err != nil {
-		return nil, a.guard.classify(fmt.Errorf("the list of what refers to %s: %w", subject, err))
+		return nil, false, a.guard.classify(fmt.Errorf("the list of what refers to %s: %w", subject, err))
 	}
-	return list.Manifests, nil
+	return list.Manifests, a.guard.hasMorePages(), nil
 }
 
 // Tagged returns the manifest that a tag leads to; nil if there is no such tag. Errors are *failure.Error.

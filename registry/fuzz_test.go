@@ -284,7 +284,7 @@ func FuzzAttachments(f *testing.F) {
 		has := func(digest v1.Hash) bool {
 			return slices.ContainsFunc(documents, func(found []byte) bool { return document.Digest(found) == digest })
 		}
-		referrers, err := from.Referrers(image.Digest)
+		referrers, _, err := from.Referrers(image.Digest)
 		failed(err)
 		if tagged, err := from.Tagged(t.Context(), "sha256-0.att"); !failed(err) && tagged == nil && status == http.StatusOK {
 			t.Errorf("%q is taken for a missing tag", text)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/scanner-operator/scanner-operator/registry/document"
 )
@@ -59,6 +60,8 @@ type guard struct {
 	retryAfter   time.Duration
 	// tokenServer is the address of the token server if it has another port of the registry's host; nil otherwise.
 	tokenServer *url.URL
+	// morePages is true if the last list of referrers goes on after what was read.
+	morePages bool
 	// layers holds the host and path of each blob that may be of any size.
 	layers map[string]bool
 }
@@ -85,6 +88,11 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response.StatusCode == http.StatusOK && isWebPage(response) && strings.Contains(originalRequest(request).URL.Path, "/manifests/") {
 		response.Body.Close()
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, errWebPage)
+	}
+	if strings.Contains(originalRequest(request).URL.Path, "/referrers/") {
+		// The client library takes a list with a parameter in its type for none.
+		response.Header.Set("Content-Type", string(essence(types.MediaType(response.Header.Get("Content-Type")))))
+		g.keepMorePages(response.Header.Get("Link"))
 	}
 	response.Body = g.boundedBody(originalRequest(request), response)
 	return response, nil
@@ -200,6 +208,21 @@ func (g *guard) keepRetryAfter(header string) {
 	} else if date, err := http.ParseTime(header); err == nil {
 		g.retryAfter = min(max(date.Sub(g.now()), 0), maxRetryAfter)
 	}
+}
+
+// keepMorePages keeps whether a list goes on, which the client library does not pass on
+// (https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md#listing-referrers).
+func (g *guard) keepMorePages(link string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.morePages = link != ""
+}
+
+// hasMorePages reports whether the last list of referrers goes on.
+func (g *guard) hasMorePages() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.morePages
 }
 
 // requestedWait returns how long a throttling registry asked to wait; 0 if it did not.

@@ -120,7 +120,7 @@ func (f *finder) signaturesOf(ctx context.Context, digest v1.Hash) (manifests []
 	if tagged != nil {
 		manifests = append(manifests, tagged)
 	}
-	referrers, err := f.from.Referrers(digest)
+	referrers, _, err := f.from.Referrers(digest)
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,8 @@ type finder struct {
 	subjects []v1.Hash
 	log      *slog.Logger
 
-	// artifacts and layers count what was read. beyond is how many artifacts were not read for their number.
+	// artifacts and layers count what was read. beyond is how many artifacts were not read for their number, of which a further
+	// page of a list counts as one.
 	artifacts, layers, beyond int
 	// problems are why statements that were found are not accepted. unread is true if one of them is not known to be a stranger's, or about another image.
 	problems []string
@@ -186,7 +187,10 @@ func (f *finder) search(ctx context.Context) error {
 
 // searchReferrers reads the attestations that refer to a manifest, without those that hold something else according to an annotation.
 func (f *finder) searchReferrers(ctx context.Context, subject v1.Hash) error {
-	referrers, err := f.from.Referrers(subject)
+	referrers, more, err := f.from.Referrers(subject)
+	if more {
+		f.beyond++
+	}
 	if err != nil {
 		return f.note(fmt.Sprintf("what refers to %s in %s cannot be listed", subject, f.from.Repository()), err)
 	}

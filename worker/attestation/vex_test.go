@@ -46,6 +46,14 @@ func (p *publisher) findVEX(t *testing.T, of workerapi.Registry) (documents, pro
 	return strings.Join(texts, ", "), found.Problem, found.Unread
 }
 
+// charset is an answer whose media type has a parameter.
+type charset struct{ http.ResponseWriter }
+
+func (c charset) Write(p []byte) (int, error) {
+	c.Header().Set("Content-Type", c.Header().Get("Content-Type")+"; charset=utf-8")
+	return c.ResponseWriter.Write(p)
+}
+
 // vexSource trusts what an SBOM source trusts.
 func vexSource(of workerapi.SBOMSource) workerapi.Registry {
 	return workerapi.Registry{VEX: workerapi.VEXSource{Sources: []string{workerapi.VEXFromImage}, Signers: of.Signers, TrustedRoot: of.TrustedRoot}}
@@ -118,6 +126,21 @@ func TestFindVEX(t *testing.T) {
 			p.answerReferrers = referrersOf(t, v1.Descriptor{MediaType: types.OCIManifestSchema1, ArtifactType: bundleType, Size: 7, Digest: other})
 			return vexSource(p.keySource(t))
 		}, want: "one by key", problem: "the registry does not have it", unread: true},
+		"a list that goes on": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			layer := marshal(t, signEnvelope(t, p.key, vexStatement(t, p.digest, "one")))
+			p.tag(t, p.digest, "att", artifact(t, "application/vnd.oci.image.config.v1+json", layer, "application/vnd.dsse.envelope.v1+json", nil))
+			first := referrersOf(t)
+			p.answerReferrers = func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Link", `</v2/shop/web/referrers/`+p.digest.String()+`?last=1>; rel="next"`)
+				first(w, r)
+			}
+			return vexSource(p.keySource(t))
+		}, want: "one by key", problem: "2 attestations are attached, and only 1 are read", unread: true},
+		"a list whose type has a parameter": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
+			list := referrersOf(t, v1.Descriptor{MediaType: types.OCIManifestSchema1, ArtifactType: bundleType, Size: 7, Digest: other})
+			p.answerReferrers = func(w http.ResponseWriter, r *http.Request) { list(charset{w}, r) }
+			return vexSource(p.keySource(t))
+		}, problem: "the registry does not have it", unread: true},
 		"a registry that cannot list": {attach: func(t *testing.T, p *publisher) workerapi.Registry {
 			layer := marshal(t, signEnvelope(t, p.key, vexStatement(t, p.digest, "one")))
 			p.tag(t, p.digest, "att", artifact(t, "application/vnd.oci.image.config.v1+json", layer, "application/vnd.dsse.envelope.v1+json", nil))
