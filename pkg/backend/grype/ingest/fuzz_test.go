@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -201,6 +202,25 @@ func FuzzUpload(f *testing.F) {
 			requireRefusal(t, packed, err)
 			if failed == nil && len(content) <= int(limit) {
 				t.Errorf("%q is refused with %v, but has %d bytes", packed, err, len(content))
+			}
+		}
+	})
+}
+
+// FuzzVulnerabilityIDs: a list is refused, or a search by halves finds each of its IDs.
+func FuzzVulnerabilityIDs(f *testing.F) {
+	for _, seed := range []string{"", "\n", "CVE-2026-0001", "CVE-2026-0001\n", "CVE-2026-0001\nGHSA-1\n", "GHSA-1\nCVE-2026-0001\n", "a\n", "A\r\nB\n", "A\nA\n", "A\n\n", "\u00c4\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, list string) {
+		if err := checkVulnerabilityIDs(list); err != nil {
+			requireRefusal(t, []byte(list), err)
+			return
+		}
+		ids := strings.Split(strings.TrimSuffix(list, "\n"), "\n")
+		for i, id := range ids {
+			if at, found := slices.BinarySearch(ids, id); !found || at != i || id == "" || strings.ToUpper(id) != id || len(id) > workerapi.MaxVulnerabilityIDBytes {
+				t.Errorf("%q is taken, but its ID %q is not one that is found", list, id)
 			}
 		}
 	})
