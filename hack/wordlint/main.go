@@ -42,6 +42,7 @@ var allowed = []*regexp.Regexp{
 	regexp.MustCompile(`(^pkg/store/|ALTER TABLE ).*\b(catalogues|catalogued_at)`), // a table and its column
 	regexp.MustCompile(`DataSuspect`),                                              // a reason of an earlier version
 	regexp.MustCompile(`All Rights Reserved`),
+	regexp.MustCompile(`outlook\.office(365)?\.com`), // a host of Microsoft
 }
 
 func main() {

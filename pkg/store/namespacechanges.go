@@ -93,7 +93,7 @@ type changedFinding struct {
 // fixed, unless an image of the repository still has it. A rollout is known as long as the Scanner keeps the replaced image. The reports of other
 // tools make no difference. It returns ErrTooManyCandidates if more than maxPreviewCandidates findings may have changed.
 func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit int) (changes NamespaceChanges, err error) {
-	engines, suspect, err := s.enginesIn(ctx, asked.Namespace)
+	engines, withAnomaly, err := s.enginesIn(ctx, asked.Namespace)
 	if err != nil {
 		return NamespaceChanges{}, err
 	}
@@ -106,7 +106,7 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 		if changes.Unknown, err = collect(ctx, q, selectUnreportedIn, []any{sql.Named("namespace", asked.Namespace)}, scanValue[string]); err != nil {
 			return err
 		}
-		for _, repository := range suspect {
+		for _, repository := range withAnomaly {
 			changes.Unknown = insertSorted(changes.Unknown, repository)
 		}
 		if err := c.readChanged(ctx, q); err != nil {
@@ -129,7 +129,7 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 }
 
 // enginesIn returns the engines of the images of each repository that runs in a namespace, and the repositories that an anomaly of their data concerns.
-func (s *Store) enginesIn(ctx context.Context, namespace string) (engines map[string]map[string]bool, suspect []string, err error) {
+func (s *Store) enginesIn(ctx context.Context, namespace string) (engines map[string]map[string]bool, withAnomaly []string, err error) {
 	type use struct{ repository, scanner, engine string }
 	uses, err := queryRows(ctx, s, "list the engines of a namespace", selectEnginesIn, []any{sql.Named("namespace", namespace)}, func(rows *sql.Rows) (u use, err error) {
 		return u, rows.Scan(&u.repository, &u.scanner, &u.engine)
@@ -150,10 +150,10 @@ func (s *Store) enginesIn(ctx context.Context, namespace string) (engines map[st
 			known[data] = hasAnomaly
 		}
 		if hasAnomaly {
-			suspect = insertSorted(suspect, u.repository)
+			withAnomaly = insertSorted(withAnomaly, u.repository)
 		}
 	}
-	return engines, suspect, err
+	return engines, withAnomaly, err
 }
 
 // repositoryFinding identifies what counts once.
