@@ -197,6 +197,37 @@ func TestAlertOfAnAnnouncedSource(t *testing.T) {
 	}
 }
 
+// TestAlertThatTheEngineHasLonger: a source that has reported on neither of two new images still knows the finding, although the engine has it in the first.
+func TestAlertThatTheEngineHasLonger(t *testing.T) {
+	for _, severity := range []finding.Severity{finding.Critical, finding.High} {
+		s := newScenario(t)
+		s.must(s.store.SetAnnouncedSources(t.Context(), scannerUID, []string{"trivy-ci"}))
+		has := func(image string, severity finding.Severity) {
+			s.findings[image] = []finding.Finding{npmFinding("CVE-2026-0500", severity)}
+		}
+		has("web", finding.Critical)
+		has("next web", severity)
+		s.image("web", image.Scanned)
+		s.external("web", 1, "CVE-2026-0500")
+		s.firing()
+		s.replaceImage("web", "next web")
+		want := []string{"shop CVE-2026-0500 " + severity.String()}
+		for range 2 {
+			if got := s.firing(); !slices.Equal(got, want) {
+				t.Fatalf("alerts %v while the engine has the finding in the new image, want %v", got, want)
+			}
+		}
+		s.replaceImage("web", "third web")
+		if got := s.firing(); !slices.Equal(got, want) {
+			t.Errorf("alerts %v before the source has reported on the third image, want %v", got, want)
+		}
+		s.external("third web", 1)
+		if got := s.firing(); len(got) != 0 {
+			t.Errorf("alerts %v after the source has reported on the third image, want none", got)
+		}
+	}
+}
+
 // TestAlertWhoseSeverityChanges: the old alert ends in the request in which the new one starts.
 func TestAlertWhoseSeverityChanges(t *testing.T) {
 	s := newScenario(t)

@@ -22,7 +22,7 @@ type FiringAlert struct {
 	Alert   Alert                 `json:"alert"`
 	Subject store.WorkloadSubject `json:"subject"`
 	Finding finding.Finding       `json:"finding"`
-	// Engine is the one in use when the finding was last present, and Sources are the announced sources that had it.
+	// Engine is the one in use when the finding was last present, and Sources are the announced sources that know it.
 	Engine  string   `json:"engine,omitempty"`
 	Sources []string `json:"sources,omitempty"`
 	// EarlierSince is since when another engine is in use; zero while Engine is.
@@ -44,9 +44,13 @@ func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (ale
 	if err != nil {
 		return Alerts{}, nil, err
 	}
+	fired, sources := make(map[alertKey]bool, len(before)), make(map[alertKey][]string, len(before))
+	for _, a := range before {
+		fired[a.Alert.key()], sources[a.Alert.key()] = true, a.Sources
+	}
 	known := make(map[alertKey]bool, len(present))
-	for _, a := range present {
-		known[a.Alert.key()] = true
+	for i, a := range present {
+		known[a.Alert.key()], present[i].Sources = true, sources[a.Alert.key()]
 	}
 	absent := slices.DeleteFunc(slices.Clone(before), func(a FiringAlert) bool { return known[a.Alert.key()] })
 	held, err := d.heldAlerts(ctx, absent)
@@ -54,10 +58,6 @@ func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (ale
 		return Alerts{}, nil, err
 	}
 	firing = slices.Concat(present, held)
-	fired := make(map[alertKey]bool, len(before))
-	for _, a := range before {
-		fired[a.Alert.key()] = true
-	}
 	slices.SortStableFunc(firing, func(a, b FiringAlert) int {
 		return cmp.Or(finding.CompareUrgency(a.Finding, b.Finding), compareBool(!fired[a.Alert.key()], !fired[b.Alert.key()]), finding.Worse(a.Finding, b.Finding))
 	})
@@ -153,7 +153,7 @@ func (d *dispatch) heldAlerts(ctx context.Context, absent []FiringAlert) (held [
 	return held, nil
 }
 
-// addSources sets the sources that have the findings of some alerts.
+// addSources updates the sources that know the findings of some alerts.
 func (d *dispatch) addSources(ctx context.Context, firing []FiringAlert) error {
 	facts, err := d.evidenceOf(ctx, firing)
 	for i, f := range facts {

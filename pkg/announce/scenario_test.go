@@ -249,7 +249,7 @@ func (s *scenario) external(repository string, version int64, ids ...string) {
 	s.t.Helper()
 	var found []finding.Finding
 	for _, id := range ids {
-		found = append(found, finding.Finding{ID: id, Severity: finding.Critical, Package: finding.Package{Name: "npm-lib", Version: "1", Type: "npm"}})
+		found = append(found, npmFinding(id, finding.Critical))
 	}
 	_, err := s.store.SaveExternalReport(context.Background(), store.ExternalReport{
 		ExternalKey: store.ExternalKey{Namespace: "shop", Digest: keyOf(repository).Digest, Source: "trivy-ci"},
@@ -258,11 +258,21 @@ func (s *scenario) external(repository string, version int64, ids ...string) {
 	s.must(err)
 }
 
-// replaceImage rolls out a scanned image in the place of the image of a repository.
+func npmFinding(id string, severity finding.Severity) finding.Finding {
+	return finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: "npm-lib", Version: "1", Type: "npm"}}
+}
+
+// replaceImage rolls out a scanned image in the place of the images of a repository.
 func (s *scenario) replaceImage(repository, next string) {
 	s.t.Helper()
 	s.setUsed(next, store.Workload{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: repository, Reference: repository + ":2.0"})
-	s.must(s.store.SetUsage(context.Background(), store.ImageUsage{Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository), Engine: grype}))
+	for _, i := range s.coverage.Images {
+		if i.Repositories[0] == repository {
+			s.must(s.store.SetUsage(context.Background(), store.ImageUsage{
+				Scanner: scannerUID, Namespace: "shop", Key: keyOf(strings.TrimPrefix(i.Key, "key of ")), Engine: grype,
+			}))
+		}
+	}
 	s.report(next)
 	s.removeFromCoverage(repository)
 	s.coverage.Images = append(s.coverage.Images, Image{Key: next, Repositories: []string{repository}, State: image.Scanned, Current: true})
