@@ -30,8 +30,6 @@ const (
 	exportRetry = 10 * time.Second
 	// outcomeAge is how long the outcome of an export is remembered that ended after its request was answered.
 	outcomeAge = time.Hour
-	// reasonBusy is the reason of an export that has to wait for another one. The tool itself requests no wait.
-	reasonBusy = "ExportBusy"
 )
 
 // serveExport handles one request as documented at export.Path.
@@ -65,7 +63,7 @@ func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
 
 // busy is the outcome of an export that has to wait for another one.
 func busy(message string) announce.Outcome {
-	return announce.Outcome{Result: announce.RateLimited, Reason: reasonBusy, Message: message, RetryAfter: exportRetry}
+	return announce.Outcome{Result: announce.RateLimited, Reason: export.ReasonBusy, Message: message, RetryAfter: exportRetry}
 }
 
 // readExport decodes and validates a request.
@@ -105,7 +103,8 @@ func (s *Server) exportOnce(ctx context.Context, r export.Request, epoch int64) 
 		return inProgress(progressRetry) // at once: waiting here would keep the document twice
 	}
 	isOver := false
-	if before, found := s.unclaimed.Get(project); found {
+	before, found := s.unclaimed.Get(project)
+	if found {
 		s.unclaimed.Remove(project)
 		last := before.(ended)
 		if last.document == document {
@@ -120,17 +119,20 @@ func (s *Server) exportOnce(ctx context.Context, r export.Request, epoch int64) 
 		bytes := max(len(r.Document), minExportBytes)
 		release, exceeded := s.exports.Take(limits.Bound{Owner: "all", Max: maxExportBytes, Weight: bytes},
 			limits.Bound{Owner: "namespace " + ref.Namespace, Max: maxExportBytes / 2, Weight: bytes}, limits.Bound{Owner: flight, Max: 1})
-		if exceeded >= 0 {
-			return busy("too many exports are in progress")
+		outcome := busy("too many exports are in progress")
+		if exceeded < 0 {
+			defer release()
+			outcome = s.export(ctx, r, epoch)
 		}
-		defer release()
-		outcome := s.export(ctx, r, epoch)
-		if outcome.Reason != announce.ReasonDeposed && outcome.Reason != reasonBusy { // nothing was begun
+		switch {
+		case export.WasTried(outcome):
 			s.unclaimed.Add(project, ended{document, outcome}, outcomeAge)
+		case found: // the next request has to know that the earlier import is over
+			s.unclaimed.Add(project, before, outcomeAge)
 		}
 		return outcome
 	})
-	if !outcome.IsInProgress() {
+	if !outcome.IsInProgress() && export.WasTried(outcome) {
 		s.unclaimed.Remove(project)
 	}
 	return outcome

@@ -393,6 +393,38 @@ func TestSlowImportAndAnotherReport(t *testing.T) {
 	}
 }
 
+// TestImportAfterABusyTool: the next report need not wait for an import that has ended, also if the tool was busy with another project meanwhile.
+func TestImportAfterABusyTool(t *testing.T) {
+	w := newExportWorldWithin(t, answerSoon)
+	_, release := w.holdImports()
+	if got := w.export(exportRequest()); !got.IsInProgress() {
+		t.Fatalf("%+v, want that it is in progress", got)
+	}
+	release <- status(201, imported)
+	project, other := exportRequest(), otherReport()
+	project.Project.DefectDojo.Test = "Deployment/api (Grype)"
+	for got := w.export(project); !got.IsInProgress(); got = w.export(project) {
+		if got.Result != announce.RateLimited {
+			t.Fatalf("the other project: %+v, want that it is in progress", got)
+		}
+	}
+	other.MayRunFor = time.Hour
+	for _, got := range []announce.Outcome{w.untilEnded(other), w.export(other)} {
+		if got.Reason != export.ReasonBusy {
+			t.Fatalf("the other report: %+v, want %s", got, export.ReasonBusy)
+		}
+	}
+	release <- status(201, imported)
+	w.server.answers(status(201, imported))
+	got := w.export(other)
+	for got.Reason == export.ReasonBusy {
+		got = w.export(other)
+	}
+	if got.Result != announce.Delivered || len(w.server.got()) != 3 {
+		t.Errorf("the other report after the tool was busy: %+v after %d imports, want 3", got, len(w.server.got()))
+	}
+}
+
 // TestImportBeforeRestart: a notifier that was restarted starts no import while an earlier one may still run.
 func TestImportBeforeRestart(t *testing.T) {
 	w := newExportWorld(t)

@@ -341,7 +341,7 @@ func (s *Server) attempt(ctx context.Context, epoch int64, a attempt) announce.O
 		return s.recordOutcome(a, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNotifierUnavail, Message: "the notifier lost its Lease while the message waited"})
 	}
 	outcome := a.post(ctx, address)
-	if outcome.Result == announce.RateLimited && outcome.Reason != reasonBusy {
+	if outcome.Result == announce.RateLimited && outcome.Reason != export.ReasonBusy {
 		s.Budget.Pause(budget, outcome.RetryAfter)
 	}
 	for _, secret := range address.Secrets() {

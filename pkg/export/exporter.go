@@ -391,7 +391,7 @@ func (r *run) sendDocument(ctx context.Context, to *item, name string, d documen
 		to.Documents[name], to.Version = sent{Project: d.project, Since: begun}, ""
 		return outcome, nil
 	case outcome.Result != announce.Delivered:
-		if isKnown && outcome.Result != announce.RateLimited { // the import is over
+		if isKnown && WasTried(outcome) { // the import is over
 			earlier.Since = time.Time{}
 			to.Documents[name] = earlier
 		}

@@ -412,6 +412,38 @@ func TestSlowImport(t *testing.T) {
 	}
 }
 
+// TestImportThatMayRun: an import may run until the notifier has tried the next one. It does that only when no import runs.
+func TestImportThatMayRun(t *testing.T) {
+	for _, tt := range []struct {
+		result announce.Result
+		reason string
+		want   time.Duration
+	}{
+		{announce.Temporary, announce.ReasonNotifierUnavail, 6 * time.Minute},
+		{announce.Temporary, announce.ReasonDeposed, 6 * time.Minute},
+		{announce.RateLimited, ReasonBusy, 6 * time.Minute},
+		{announce.RateLimited, announce.ReasonReceiverLimited, 0},
+		{announce.Temporary, announce.ReasonReceiverFailed, 0},
+		{announce.Temporary, announce.ReasonNetwork, 0},
+		{announce.Permanent, announce.ReasonSecretNotFound, 0},
+	} {
+		t.Run(tt.reason, func(t *testing.T) {
+			w := newWorld(t)
+			w.runs("web", "web")
+			w.reports("web", vulnerable("CVE-2026-0001", finding.High))
+			outcome := announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonInProgress}
+			w.dojo.answer = func(Request) *announce.Outcome { return &outcome }
+			w.sent(0)
+			outcome = announce.Outcome{Result: tt.result, Reason: tt.reason}
+			w.sent(2 * time.Minute)
+			w.sent(2 * time.Minute)
+			if n := len(w.dojo.requests); n != 3 || w.dojo.requests[2].MayRunFor != tt.want {
+				t.Errorf("%d requests, in the last one the import may run for %s, want 3 and %s", n, w.dojo.requests[n-1].MayRunFor, tt.want)
+			}
+		})
+	}
+}
+
 // TestUnknownImport: of an import whose outcome is not known, the tool may have the findings. They are sent again, also if the workload returns to what the
 // tool had before, and are closed when it is gone. A refusal ends the import.
 func TestUnknownImport(t *testing.T) {

@@ -75,6 +75,15 @@ const Path = "/v1/exports"
 // the document.
 const NamespaceHeader = "Scanner-Operator-Namespace"
 
+// ReasonBusy is the reason of an export that has to wait for another one. The tool itself requests no wait.
+const ReasonBusy = "ExportBusy"
+
+// WasTried reports whether the notifier has tried an export. Otherwise nothing was begun, and the outcome says nothing about an earlier import, which may
+// still run. The notifier tries an export only when no earlier import into its project runs.
+func WasTried(o announce.Outcome) bool {
+	return o.Reason != announce.ReasonNotifierUnavail && o.Reason != announce.ReasonDeposed && o.Reason != ReasonBusy
+}
+
 // Bounds of requests.
 const (
 	// MaxDocumentBytes bounds a document, and MaxRequestBytes the body of a Request.
