@@ -168,8 +168,9 @@ func (d *dispatch) step(ctx context.Context) (done bool, err error) {
 	case err != nil:
 		return false, err
 	}
-	if hadMessage && d.state.Outbox == nil {
-		// A summary may come next. It drops the records of IDs that are not found any more, so records follow renamed IDs first.
+	if d.state.Outbox == nil && (hadMessage || action.Send != nil || action.Mark != nil) {
+		// Which sources know what is recorded now is read before what runs changes. A summary may come next: it drops the records of IDs that are
+		// not found any more, so records follow renamed IDs first.
 		if err := d.updateRecords(ctx); err != nil {
 			return false, err
 		}

@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -41,34 +42,90 @@ func (s *scenario) update(tool string) {
 	}
 }
 
+// wantChanges checks what is announced, as "change ID", until nothing is due.
+func (s *scenario) wantChanges(when string, want ...string) {
+	s.t.Helper()
+	var got []string
+	s.dispatchUntilIdle()
+	for _, m := range s.sent {
+		for _, section := range m.Sections {
+			for _, item := range section.Items {
+				got = append(got, string(item.Change)+" "+item.ID)
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("%s, %q is announced, want %q", when, got, want)
+	}
+	s.sent = nil
+	s.pass(time.Hour)
+}
+
 // TestFixedOfAnAnnouncedSource: an image on which the source has not reported proves nothing.
 func TestFixedOfAnAnnouncedSource(t *testing.T) {
 	s := afterBaseline(t, "web")
 	s.settings.Filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeRegressed, diff.ChangeFixed}
 	s.must(s.store.SetAnnouncedSources(t.Context(), scannerUID, []string{"trivy-ci"}))
-	want := func(when string, want ...string) {
-		t.Helper()
-		var got []string
-		s.dispatchUntilIdle()
-		for _, m := range s.sent {
-			for _, section := range m.Sections {
-				for _, item := range section.Items {
-					got = append(got, string(item.Change)+" "+item.ID)
-				}
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s, %q is announced, want %q", when, got, want)
-		}
-		s.sent = nil
-		s.pass(time.Hour)
-	}
 	s.external("web", 1, "CVE-2026-0500", "CVE-2026-0501")
-	want("when the source has reported", "New CVE-2026-0500", "New CVE-2026-0501")
+	s.wantChanges("when the source has reported", "New CVE-2026-0500", "New CVE-2026-0501")
 	s.replaceImage("web", "next web")
-	want("before the source has reported on the new image")
+	s.wantChanges("before the source has reported on the new image")
 	s.external("next web", 1, "CVE-2026-0501")
-	want("when the source has reported on the new image", "Fixed CVE-2026-0500")
+	s.wantChanges("when the source has reported on the new image", "Fixed CVE-2026-0500")
+}
+
+// TestFixedAfterARolloutWithoutReport: who knows a finding is recorded with its announcement, by a message or without one. A rollout right after it, to an
+// image that the engine has it in and the source is silent about, does not change that.
+func TestFixedAfterARolloutWithoutReport(t *testing.T) {
+	for name, announce := range map[string]func(*testing.T) *scenario{
+		"a message about changes": func(t *testing.T) *scenario {
+			s := afterBaseline(t, "web")
+			s.has("web", "CVE-2026-0500")
+			s.wantChanges("in the first image", "New CVE-2026-0500")
+			return s
+		},
+		"a summary": func(t *testing.T) *scenario {
+			s := newScenario(t)
+			s.has("web", "CVE-2026-0500")
+			s.dispatchUntilIdle()
+			if len(s.sent) != 1 || s.sent[0].Kind != KindFirstScan {
+				t.Fatalf("messages %+v, want a summary", s.sent)
+			}
+			s.sent = nil
+			return s
+		},
+		"a silent baseline": func(t *testing.T) *scenario {
+			s := newScenario(t)
+			s.settings.FirstScan = FirstScanSilent
+			s.has("web", "CVE-2026-0500")
+			s.wantChanges("in the first image")
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := announce(t)
+			s.settings.Filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeRegressed, diff.ChangeFixed}
+			f := npmFinding("CVE-2026-0500", finding.Critical)
+			f.FixState, f.FixVersions = finding.FixStateFixed, []string{"2"}
+			s.findings["next web"] = []finding.Finding{f}
+			s.replaceImage("web", "next web")
+			s.wantChanges("when the engine knows a fix in the new image", "FixAvailable CVE-2026-0500")
+			s.wantChanges("when nothing has changed since")
+			s.replaceImage("web", "third web")
+			s.wantChanges("before the source has reported on the third image")
+			s.external("third web", 1)
+			s.wantChanges("when the source has reported on the third image", "Fixed CVE-2026-0500")
+		})
+	}
+}
+
+// has lets the engine and the announced source trivy-ci have a finding in the image of a repository.
+func (s *scenario) has(repository, id string) {
+	s.t.Helper()
+	s.must(s.store.SetAnnouncedSources(context.Background(), scannerUID, []string{"trivy-ci"}))
+	s.findings[repository] = []finding.Finding{npmFinding(id, finding.Critical)}
+	s.image(repository, image.Scanned)
+	s.external(repository, 1, id)
 }
 
 // TestEngineUpdated: the additional findings of a new version are one summary with the worst of them. It is sent when all images have a

@@ -50,7 +50,8 @@ type record struct {
 	diff.Announced
 }
 
-// recordedSources are the announced sources that know the finding of a record. Until that is recorded, each of them may know it.
+// recordedSources are the announced sources that know the finding of a record. Until that is recorded, each of them may know it if the finding is
+// absent. If it is present, those that have it know it: a source that never reports on an image would otherwise keep what it never knew.
 type recordedSources struct {
 	names      list[string]
 	isRecorded bool

@@ -208,8 +208,9 @@ const (
 			THEN excluded.digest_id ELSE announcements.digest_id END, ` + replaceValues
 	replaceRecord = onKnownRecord + replaceValues
 	onKnownRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, key_part(package)) DO UPDATE SET `
-	replaceValues = `severity = excluded.severity, fixable = excluded.fixable,
-			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0, released_at = NULL, released_from = '', sources = NULL`
+	// replaceValues keeps who knows a finding, unless it is back after a fix. MySQL reads fixed_at as it is assigned so far, so sources comes first.
+	replaceValues = `sources = CASE WHEN announcements.fixed_at IS NULL THEN announcements.sources END, severity = excluded.severity, fixable = excluded.fixable,
+			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0, released_at = NULL, released_from = ''`
 )
 
 // edits returns the edits of all repositories, or as many as the list holds.

@@ -115,6 +115,67 @@ func (on suite) testAbsenceOfWhatASourceKnew(t *testing.T) {
 	}
 }
 
+// testSourcesOfAnnouncedAgain: what a message says about a finding does not change who knew it.
+func (on suite) testSourcesOfAnnouncedAgain(t *testing.T) {
+	own, both := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl")
+	filter := store.ChangeFilter{
+		Changes:         []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed},
+		AbsentIsFixedIn: []string{"web"},
+	}
+	snapshot := func(t *testing.T, f fixture) {
+		of := filter
+		of.Changes = nil
+		present := got[store.Present](t)(f.Present(t.Context(), "scanner", "slack", of, 10))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", store.Announcement{
+			MessageID: "summary", At: f.clock.Now(), Snapshot: &store.FilteredSnapshot{Filter: of, SnapshotID: present.SnapshotID},
+		}))
+	}
+	pending := func(t *testing.T, f fixture) { f.announcePending(t, filter) }
+	for name, test := range map[string]struct {
+		next     func(*finding.Finding)
+		announce func(*testing.T, fixture)
+	}{
+		"by a message about its fix":    {fixed, pending},
+		"by a message that it is worse": {exploited, pending},
+		"by a summary":                  {exploited, snapshot},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := on.newStore(t)
+			must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci"}))
+			f.running(t, "web", "web", own, both)
+			f.sourceReports(t, "ci", "web", both)
+			equal(t, "new", len(f.newInSlack(t, filter)), 2)
+			f.announcePending(t, filter)
+			equal(t, "pending after the announcement", f.newInSlack(t, filter), []string{})
+
+			own, both := own, both
+			test.next(&own)
+			test.next(&both)
+			f.replace(t, "web", "next", own, both)
+			equal(t, "pending", len(f.newInSlack(t, filter)), 2)
+			test.announce(t, f)
+			equal(t, "pending after the second announcement", f.newInSlack(t, filter), []string{})
+
+			f.replace(t, "next", "third")
+			for range 2 {
+				equal(t, "pending without a report of the source about the third image", f.newInSlack(t, filter), []string{"Fixed CVE-2026-0001"})
+			}
+			f.sourceReports(t, "ci", "third")
+			equal(t, "pending with it", f.newInSlack(t, filter), []string{"Fixed CVE-2026-0001", "Fixed CVE-2026-0002"})
+			f.announcePending(t, filter)
+
+			// What is back is known by those that have it now.
+			f.replace(t, "third", "fourth", own, both)
+			f.sourceReports(t, "ci", "fourth", own)
+			equal(t, "pending when both are back", len(f.newInSlack(t, filter)), 2)
+			f.announcePending(t, filter)
+			equal(t, "pending after that", f.newInSlack(t, filter), []string{})
+			f.replace(t, "fourth", "fifth")
+			equal(t, "pending without a report about the fifth image", f.newInSlack(t, filter), []string{"Fixed CVE-2026-0002"})
+		})
+	}
+}
+
 // testWorkloadEvidence checks what is known about findings in the images of a workload, for alerts.
 func (on suite) testWorkloadEvidence(t *testing.T) {
 	own, theirs, unsure := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0003", "curl"), vulnerable("CVE-2026-0004", "curl")

@@ -123,6 +123,7 @@ var contract = []contractTest{
 	{name: "AnnouncedReportsCount", run: suite.testAnnouncedReportsCount},
 	{name: "SummaryWithAnnouncedReports", run: suite.testSummaryWithAnnouncedReports},
 	{name: "AbsenceOfWhatASourceKnew", run: suite.testAbsenceOfWhatASourceKnew},
+	{name: "SourcesOfAnnouncedAgain", run: suite.testSourcesOfAnnouncedAgain},
 	{name: "WorkloadEvidence", run: suite.testWorkloadEvidence},
 
 	{name: "QueueIsFairToNamespaces", run: suite.testQueueIsFairToNamespaces},
