@@ -191,10 +191,13 @@ const (
 
 	selectWorkloadSources = `SELECT DISTINCT s.source, coalesce(e.report_id, 0)` + ofScannersWorkload + withSource + isScannersWorkload
 
-	// selectUnconfirmed selects whether a report of the engine lacks a finding that it had, without confirmation.
+	// selectUnconfirmed selects whether a report of the engine, or of an announced source, lacks a finding that it had, without confirmation.
 	selectUnconfirmed = `SELECT EXISTS (SELECT 1` + ofScannersWorkload + `
 		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
-		NESTED JOIN findings f ON f.report_id = r.id` + isScannersWorkload + ` AND f.gone_at IS NOT NULL AND f.fixed_at IS NULL)`
+		NESTED JOIN findings f ON f.report_id = r.id` + isScannersWorkload + isUnconfirmed + `)
+		OR EXISTS (SELECT 1` + ofScannersWorkload + withSource + `
+		NESTED JOIN findings f ON f.report_id = e.report_id` + isScannersWorkload + isUnconfirmed + `)`
+	isUnconfirmed = ` AND f.gone_at IS NOT NULL AND f.fixed_at IS NULL`
 )
 
 // WorkloadAbsence returns what is known about all findings that a workload's images of a Scanner do not have. Sources are the announced ones with a report

@@ -228,7 +228,22 @@ func (on suite) testWorkloadEvidence(t *testing.T) {
 	compare("of another engine, the facts of the first", read(clair, nil)[:1], []known{{true, evidence.Facts{Present: true, DataTrusted: true}, ci, other}})
 	compare("of what concerns others, the facts of the first", read(grype, &store.Route{All: true, Namespaces: map[string]bool{"bank": true}})[:1], []known{{Facts: trusted}})
 
-	absence := got[store.WorkloadFacts](t)(f.WorkloadAbsence(t.Context(), "scanner", "shop", "Deployment", "runs web"))
-	compare("the absence of others from a workload", []known{{absence.Runs, absence.Facts, absence.Sources, absence.Silent}},
-		[]known{{Facts: evidence.Facts{Unconfirmed: true, DataTrusted: true}, sources: ci, silent: other}})
+	absent := func(what string, workload string, want evidence.Facts) {
+		t.Helper()
+		absence := got[store.WorkloadFacts](t)(f.WorkloadAbsence(t.Context(), "scanner", "shop", "Deployment", "runs "+workload))
+		compare(what, []known{{absence.Runs, absence.Facts, absence.Sources, absence.Silent}}, []known{{Facts: want, sources: ci, silent: other}})
+	}
+	unconfirmed := evidence.Facts{Unconfirmed: true, DataTrusted: true}
+	absent("the absence of others from a workload", "web", unconfirmed)
+
+	f.running(t, "confirmed", "web")
+	f.sourceReports(t, "ci", "confirmed", theirs)
+	absent("while the source has it", "confirmed", trusted)
+	f.sourceReports(t, "ci", "confirmed")
+	absent("when one report of the source lacks it", "confirmed", unconfirmed)
+	f.sourceReports(t, "ci", "confirmed")
+	absent("when two lack it", "confirmed", trusted)
+	f.sourceReports(t, "not announced", "confirmed", theirs)
+	f.sourceReports(t, "not announced", "confirmed")
+	absent("when one report of another source lacks what it had", "confirmed", trusted)
 }
