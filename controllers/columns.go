@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 )
 
 // Bounds of texts in tables, in bytes. With a name of 20 characters, kubectl get then prints lines of at most 130 characters, and of at most
@@ -98,7 +99,7 @@ func columnsOf(status *v1alpha1.ImageScanStatus, never []string) v1alpha1.ImageS
 	switch {
 	case status.Phase == v1alpha1.PhaseScanned && status.UnusedSinceTime != nil:
 		columns.Reason = v1alpha1.ReasonUnused
-	case status.Phase == v1alpha1.PhaseScanned && len(ImageGaps(status.NotCovered, never)) > 0:
+	case status.Phase == v1alpha1.PhaseScanned && len(evidence.ImageGaps(status.NotCovered, never)) > 0:
 		columns.Reason = v1alpha1.ColumnPartlyCovered
 	case status.Phase != v1alpha1.PhaseScanned && ready != nil:
 		columns.Reason, columns.Detail = column(ready.Reason, maxReasonColumn), column(ready.Message, maxDetailColumn)

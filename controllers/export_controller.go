@@ -20,6 +20,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/export"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -44,6 +45,7 @@ const (
 type ExportReconciler struct {
 	Client      client.Client
 	Store       *store.Store
+	Backends    backend.Choosers
 	Clock       clock.PassiveClock
 	Events      events.EventRecorder
 	Wakeups     *Wakeups
@@ -130,7 +132,7 @@ func (r *ExportReconciler) untilNext(ctx context.Context, exports []v1alpha1.Exp
 func (r *ExportReconciler) settings(scanner v1alpha1.GenericScanner, one v1alpha1.Export) export.Settings {
 	settings := export.Settings{
 		UID: string(scanner.GetUID()), Scanner: client.ObjectKeyFromObject(scanner).String(), Name: one.Name, Generation: scanner.GetGeneration(),
-		Engine: string(cmp.Or(scanner.Settings().Backend.Type, v1alpha1.BackendGrype)),
+		Engine: string(cmp.Or(scanner.Settings().Backend.Type, v1alpha1.BackendGrype)), EngineGaps: EngineGaps(r.Backends.For(scanner)),
 	}
 	if dojo := one.DefectDojo; dojo != nil {
 		settings.Cluster, settings.ProductType = dojo.Engagement, cmp.Or(dojo.ProductType, "Kubernetes")

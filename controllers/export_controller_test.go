@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ import (
 	receivers "github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	notifierclient "github.com/scanner-operator/scanner-operator/pkg/announce/client"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/export"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -231,8 +233,10 @@ func TestExportStops(t *testing.T) {
 
 // TestClusterExport: the Secrets of a ClusterScanner's exports are in the operator's namespace.
 func TestClusterExport(t *testing.T) {
-	r := &ExportReconciler{Namespace: operatorNamespace}
+	engine := &scriptedEngine{gaps: []string{"npm"}}
+	r := &ExportReconciler{Namespace: operatorNamespace, Backends: backend.Choosers{v1alpha1.BackendGrype: backend.Always(engine)}}
 	scanner := &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "all", UID: "uid", Generation: 3}}
+	scanner.Spec.Backend.Type = v1alpha1.BackendGrype
 	one := v1alpha1.Export{Name: "dojo", DefectDojo: &v1alpha1.DefectDojoExport{SecretRef: v1alpha1.SecretReference{Name: "s"}, Engagement: "prod", ProductType: "Shops"}}
 	want := export.Settings{
 		UID: "uid", Scanner: "/all", Name: "dojo", Generation: 3, Engine: "Grype", ProductType: "Shops", Cluster: "prod",
@@ -240,7 +244,7 @@ func TestClusterExport(t *testing.T) {
 	}
 	r.ClusterName = "another"
 	got := r.settings(scanner, one)
-	if got.IsCovered != nil || got.Receiver != want.Receiver || got.Cluster != want.Cluster || got.ProductType != want.ProductType || got.UID != want.UID || got.Engine != want.Engine {
+	if got.IsCovered != nil || got.Receiver != want.Receiver || got.Cluster != want.Cluster || got.ProductType != want.ProductType || got.UID != want.UID || got.Engine != want.Engine || !slices.Equal(got.EngineGaps, engine.gaps) {
 		t.Errorf("settings %+v, want %+v", got, want)
 	}
 	one.DefectDojo.Engagement = ""

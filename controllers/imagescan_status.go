@@ -16,6 +16,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -111,7 +112,7 @@ func (s *imageScanScope) setFindings() {
 		status.ScanTime = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings, status.WorstFinding = &counts, top, worstFinding(summary.Top)
-	if held := ImageGaps(status.NotCovered, EngineGaps(s.backend)); len(held) > 0 && status.WorstFinding == "" {
+	if held := evidence.ImageGaps(status.NotCovered, EngineGaps(s.backend)); len(held) > 0 && status.WorstFinding == "" {
 		status.WorstFinding = truncate(describeHeld(held, ""), v1alpha1.MaxWorstBytes)
 	}
 }
@@ -365,16 +366,6 @@ func EngineGaps(engine backend.Backend) []string {
 	return nil
 }
 
-// ImageGaps returns those of an image's gaps that the engine does not have in every image: the image contains such packages.
-func ImageGaps(gaps, never []string) (held []string) {
-	for _, gap := range gaps {
-		if !slices.Contains(never, gap) {
-			held = append(held, gap)
-		}
-	}
-	return held
-}
-
 // gapsOf cuts the list of what a report does not cover to the API's bounds. Names of distributions come from images.
 func gapsOf(names []string) (gaps []string) {
 	for _, name := range names[:min(len(names), v1alpha1.MaxNotCovered)] {
@@ -386,7 +377,7 @@ func gapsOf(names []string) (gaps []string) {
 // describeResult describes in one line what was found in an image and what was not analysed. never is the result of EngineGaps.
 func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	found := describeFindings(status.Findings)
-	held := ImageGaps(status.NotCovered, never)
+	held := evidence.ImageGaps(status.NotCovered, never)
 	switch {
 	case status.Packages != nil && *status.Packages == 0 && found == noFindings:
 		found = fmt.Sprintf("nothing is known about the image: %s found no packages in it", status.Engine)
@@ -406,7 +397,7 @@ func describeScanned(s *scannerScope) string {
 	engine, never := s.scanner.Settings().Backend.Type, EngineGaps(s.backend)
 	found, images, held := describeFindings(&s.scanner.ScannerStatus().Findings), 0, []string(nil)
 	for _, img := range s.coverage.Running {
-		if gaps := ImageGaps(img.NotCovered, never); len(gaps) > 0 {
+		if gaps := evidence.ImageGaps(img.NotCovered, never); len(gaps) > 0 {
 			images, held = images+1, append(held, gaps...)
 		}
 	}

@@ -3,6 +3,7 @@ package controllers
 import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
@@ -66,7 +67,7 @@ func namedRepositories(img inventory.CoveredImage) []string {
 func describeImage(img inventory.CoveredImage, never []string) announce.Image {
 	return announce.Image{
 		Key: img.ID, Repositories: img.Repositories, Namespaces: img.Namespaces, State: img.State, Reason: img.Reason,
-		Partly:  len(ImageGaps(img.NotCovered, never)) > 0,
+		Partly:  len(evidence.ImageGaps(img.NotCovered, never)) > 0,
 		Current: img.Report.Current, Receivers: img.Receivers,
 	}
 }

@@ -115,8 +115,8 @@ func (op *operator) notifications(images *inventory.Inventory) *controllers.Noti
 // exports creates the reconciler that sends findings and SBOMs to other tools.
 func (op *operator) exports(images *inventory.Inventory) *controllers.ExportReconciler {
 	return &controllers.ExportReconciler{
-		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups,
-		Sender: op.notifier(), Exceptions: op.exceptions(), Namespace: op.options.Namespace, Permissions: op.permissions, Inventory: images,
+		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: op.manager.GetEventRecorder("scanner-operator"),
+		Wakeups: op.wakeups, Sender: op.notifier(), Exceptions: op.exceptions(), Namespace: op.options.Namespace, Permissions: op.permissions, Inventory: images,
 		Metrics: op.controllerMetrics, ClusterName: op.config.ClusterName,
 	}
 }

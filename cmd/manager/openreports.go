@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/openreports"
@@ -46,7 +47,7 @@ func (op *operator) reportedImages(ctx context.Context, uid string) (map[store.N
 		if engine := op.backends.For(scanner); string(scanner.GetUID()) == uid && engine != nil {
 			reported, err := op.store.ReportGaps(ctx, uid, engine.Engine())
 			for img, gaps := range reported {
-				reported[img] = controllers.ImageGaps(gaps, controllers.EngineGaps(engine))
+				reported[img] = evidence.ImageGaps(gaps, controllers.EngineGaps(engine))
 			}
 			return reported, err
 		}

@@ -66,8 +66,9 @@ type Settings struct {
 	// Generation is the Scanner's. After a failure, a new one is tried at once.
 	Generation int64
 	Receiver   announce.ReceiverRef
-	// Engine is shown in the names of tests, so that those of two engines stay apart.
-	Engine string
+	// Engine is shown in the names of tests, so that those of two engines stay apart. EngineGaps is what the engine covers in no image.
+	Engine     string
+	EngineGaps []string
 	// Cluster is the cluster's name for the tool: the engagement in a DefectDojo, the version of projects in a Dependency-Track. Nothing is sent
 	// while it is empty: two clusters would overwrite each other's workloads.
 	Cluster string
@@ -353,7 +354,8 @@ func (r *run) keepsOld(of *item, facts store.WorkloadFacts) bool {
 	}
 	isSilent := func(source string) bool { return slices.Contains(facts.Silent, source) }
 	// A workload is sent when all its images have results, and the test in the tool is of this engine alone.
-	facts.Complete, facts.SameEngine, facts.SourcesReported = true, true, !slices.ContainsFunc(of.Sources, isSilent)
+	facts.Complete, facts.SameEngine = len(evidence.ImageGaps(facts.Gaps, r.EngineGaps)) == 0, true
+	facts.SourcesReported = !slices.ContainsFunc(of.Sources, isSilent)
 	if !facts.SourcesReported {
 		facts.Sources = append(facts.Sources, slices.DeleteFunc(slices.Clone(of.Sources), func(source string) bool { return !isSilent(source) })...)
 	}

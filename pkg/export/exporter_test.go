@@ -627,6 +627,47 @@ func TestExportOfAVersionThatLacksAFinding(t *testing.T) {
 	}
 }
 
+// TestExportOfAPartlyCoveredImage: nothing closes while a result does not cover what an image contains. What the engine covers in no image makes no
+// difference.
+func TestExportOfAPartlyCoveredImage(t *testing.T) {
+	for name, test := range map[string]struct {
+		gaps []string
+		open int
+	}{
+		"covered":                          {nil, 0},
+		"not covered by the engine at all": {[]string{"npm"}, 0},
+		"a distribution without data":      {[]string{"OS packages (deb) of debian 7"}, 1},
+		"both":                             {[]string{"OS packages (deb) of debian 7", "npm"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.settings.EngineGaps = []string{"npm"}
+			w.runs("web", "web")
+			w.reports("web", vulnerable("CVE-2026-0001", finding.High))
+			w.sent(0)
+			w.runs("next", "web")
+			w.runs("proxy", "web")
+			w.runs("web")
+			w.reports("proxy")
+			w.reports("next")
+			partly := store.Report{
+				Subject: store.Subject{PlatformDigest: "sha256:" + sumOf("platform", "next"), Engine: "grype"}, DataVersion: "v1", MatchedAt: w.now, NotCovered: test.gaps,
+			}
+			_, err := w.store.SaveReport(t.Context(), partly, "")
+			w.must(err)
+			w.sent(time.Hour)
+			if open := len(w.dojo.tests[webTest]); open != test.open {
+				t.Errorf("%d findings are open after the rollout, want %d", open, test.open)
+			}
+			w.matches("next")
+			w.sent(time.Hour)
+			if open := len(w.dojo.tests[webTest]); open != 0 {
+				t.Errorf("%d findings are open after a result that covers the image, want none", open)
+			}
+		})
+	}
+}
+
 // TestExportThatIsCut: a document without all findings closes none.
 func TestExportThatIsCut(t *testing.T) {
 	w := newWorld(t)

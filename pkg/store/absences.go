@@ -28,6 +28,8 @@ type WorkloadFacts struct {
 	// Sources are the announced sources with a report that has the finding, and Silent those without a report about one of the images. Both are
 	// sorted.
 	Sources, Silent []string
+	// Gaps is what the engine's reports on the images do not cover, sorted. Only WorkloadAbsence sets it.
+	Gaps []string
 }
 
 const (
@@ -191,6 +193,9 @@ const (
 
 	selectWorkloadSources = `SELECT DISTINCT s.source, coalesce(e.report_id, 0)` + ofScannersWorkload + withSource + isScannersWorkload
 
+	selectWorkloadGaps = `SELECT r.not_covered` + ofScannersWorkload + `
+		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine` + isScannersWorkload
+
 	// selectUnconfirmed selects whether a report of the engine, or of an announced source, lacks a finding that it had, without confirmation.
 	selectUnconfirmed = `SELECT EXISTS (SELECT 1` + ofScannersWorkload + `
 		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
@@ -211,6 +216,17 @@ func (s *Store) WorkloadAbsence(ctx context.Context, scanner, namespace, kind, n
 	err = s.read(ctx, "read the evidence about a workload", func(ctx context.Context, q query) error {
 		facts = WorkloadFacts{Facts: evidence.Facts{DataTrusted: !hasAnomaly}}
 		if err := q.QueryRowContext(ctx, selectUnconfirmed, args...).Scan(&facts.Unconfirmed); err != nil {
+			return err
+		}
+		err := eachRow(ctx, q, selectWorkloadGaps, args, func(rows *sql.Rows) error {
+			var gaps list[string]
+			err := rows.Scan(&gaps)
+			for _, gap := range gaps {
+				facts.Gaps = insertSorted(facts.Gaps, gap)
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		return eachRow(ctx, q, selectWorkloadSources, args, func(rows *sql.Rows) error {

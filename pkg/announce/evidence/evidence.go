@@ -35,6 +35,17 @@ func KnownBy(before, have, silent []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(known)))
 }
 
+// ImageGaps returns those of the gaps of an image's report that the engine does not have in every image: the image contains such packages. An image
+// with such gaps has no complete result. always are the gaps that the engine has in every image.
+func ImageGaps(gaps, always []string) (held []string) {
+	for _, gap := range gaps {
+		if !slices.Contains(always, gap) {
+			held = append(held, gap)
+		}
+	}
+	return held
+}
+
 // Verdict is what the facts prove.
 type Verdict string
 

@@ -183,7 +183,7 @@ func (on suite) testWorkloadEvidence(t *testing.T) {
 	must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci", "other"}))
 	f.running(t, "web", "web", own, unsure)
 	lacks := report("web", own)
-	lacks.DataVersion = "v2"
+	lacks.DataVersion, lacks.NotCovered = "v2", []string{"npm", "debian 7"}
 	got[store.Difference](t)(f.SaveReport(t.Context(), lacks, ""))
 	f.sourceReports(t, "ci", "web", theirs, own)
 	f.use(t, "scanner", "not scanned", workload("runs not scanned", "web"))
@@ -235,6 +235,8 @@ func (on suite) testWorkloadEvidence(t *testing.T) {
 	}
 	unconfirmed := evidence.Facts{Unconfirmed: true, DataTrusted: true}
 	absent("the absence of others from a workload", "web", unconfirmed)
+	gaps := got[store.WorkloadFacts](t)(f.WorkloadAbsence(t.Context(), "scanner", "shop", "Deployment", "runs web")).Gaps
+	equal(t, "what the reports about the workload do not cover", gaps, []string{"debian 7", "npm"})
 
 	f.running(t, "confirmed", "web")
 	f.sourceReports(t, "ci", "confirmed", theirs)
