@@ -37,6 +37,7 @@ type Store interface {
 	VulnerabilitiesPage(ctx context.Context, seen store.Sight, f store.VulnerabilityFilter, after store.VulnerabilityCursor, limit int) (store.VulnerabilitiesPage, error)
 	Vulnerability(ctx context.Context, seen store.Sight, id string) (store.VulnerabilityDetails, error)
 	FindsVulnerability(ctx context.Context, engine, id string) (finds, listed bool, err error)
+	HasResultsOfEarlierData(ctx context.Context, seen store.Sight) (bool, error)
 	ActionsPage(ctx context.Context, asked store.ActionsQuery, after store.ActionCursor, limit int) (store.ActionsPage, error)
 	WorkloadsPage(ctx context.Context, asked store.WorkloadsQuery, after store.WorkloadCursor, limit int) (store.WorkloadsPage, error)
 	ImagesRunBy(ctx context.Context, seen store.Sight, kind, name string) ([]store.ScannerImage, error)

@@ -723,11 +723,21 @@ func TestKnownVulnerability(t *testing.T) {
 	}
 	want("without a list", always)
 	want("without a list", map[string]restv1.VulnerabilityKnown{"CVE-2024-3094": restv1.KnownNotChecked, "CVE-2024-3095": restv1.KnownNotChecked})
+	data := func(version string) {
+		w.must(w.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: version}))
+	}
+	data("v1")
 	w.must(w.store.SaveVulnerabilityIDs(t.Context(), "grype", "v1", "CVE-2024-3094\nGHSA-AAAA-BBBB-CCCC\nNGINX\n"))
 	want("with a list", always)
 	want("with a list", map[string]restv1.VulnerabilityKnown{
 		"CVE-2024-3094": restv1.KnownFound, "cve 2024 3094": restv1.KnownFound, "ghsa-aaaa-bbbb-cccc": restv1.KnownFound, "CVE-2024-3095": restv1.KnownNot, "CVE-2024-30940": restv1.KnownNot, "RHSA-2024:1234": restv1.KnownNot,
 	})
+	data("newer")
+	want("with newer data, whose list is missing", map[string]restv1.VulnerabilityKnown{"SNYK-like-name": restv1.KnownNotMatched, "CVE-2024-3094": restv1.KnownNotChecked, "CVE-2024-3095": restv1.KnownNotChecked})
+	w.must(w.store.SaveVulnerabilityIDs(t.Context(), "grype", "newer", "CVE-2024-3094\n"))
+	want("before the match with newer data", map[string]restv1.VulnerabilityKnown{"SNYK-like-name": restv1.KnownNotMatched, "CVE-2024-3094": restv1.KnownNotMatched, "CVE-2024-3095": restv1.KnownNot})
+	w.must(w.store.SaveVulnerabilityIDs(t.Context(), "grype", "v1", "CVE-2024-3094\n"))
+	data("v1")
 	w.createScanner("clairs", "main", func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendClair })
 	want("with Clair", always)
 	want("with Clair", map[string]restv1.VulnerabilityKnown{"CVE-2024-3094": restv1.KnownNotChecked, "CVE-2024-3095": restv1.KnownNotChecked})

@@ -49,26 +49,36 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 }
 
 // knownOf returns whether the vulnerability data have an id that a number of running packages has. An id that was ever found is known. Of all others,
-// the data of each engine that scans what the caller sees must say whether it has them.
+// the data of each engine that scans what the caller sees must say whether it has them. An id that is known may be missing in results of earlier data.
 func (a operations) knownOf(ctx context.Context, seen sight, id string, isID bool, runs int) (known restv1.VulnerabilityKnown, err error) {
-	if runs > 0 {
-		return restv1.KnownFound, nil
-	}
 	err = a.query(ctx, func(ctx context.Context) error {
-		v, err := a.Store.Vulnerability(ctx, seen.inStore(), id)
-		switch {
-		case err != nil:
+		if known, err = a.found(ctx, seen, id, isID, runs); err != nil || known != restv1.KnownFound {
 			return err
-		case len(v.IDs) > 0:
-			known = restv1.KnownFound
-		case !isID:
-			known = restv1.KnownNotAnID
-		default:
-			known, err = a.inData(ctx, seen.engines(), id)
+		}
+		earlier, err := a.Store.HasResultsOfEarlierData(ctx, seen.inStore())
+		if earlier {
+			known = restv1.KnownNotMatched
 		}
 		return err
 	})
 	return known, err
+}
+
+// found is knownOf, whatever data the results of images are of.
+func (a operations) found(ctx context.Context, seen sight, id string, isID bool, runs int) (restv1.VulnerabilityKnown, error) {
+	if runs > 0 {
+		return restv1.KnownFound, nil
+	}
+	v, err := a.Store.Vulnerability(ctx, seen.inStore(), id)
+	switch {
+	case err != nil:
+		return "", err
+	case len(v.IDs) > 0:
+		return restv1.KnownFound, nil
+	case !isID:
+		return restv1.KnownNotAnID, nil
+	}
+	return a.inData(ctx, seen.engines(), id)
 }
 
 // inData returns whether the data of at least one of the engines can find an id. It is not checked if one of them does not say.

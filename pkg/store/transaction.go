@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
 
 // raiseRevision is the first statement of each writing transaction. It locks the only row of its table until the transaction ends, so all
@@ -304,7 +306,7 @@ func (s *Store) begin(ctx context.Context) (_ context.Context, done func(), err 
 // wrapError wraps an error with the file or the server, the action and, if the cause is a known fault, what the user can do about it.
 func (s *Store) wrapError(ctx context.Context, action string, err error) error {
 	// An interrupted call is reported in several ways; the reason is always the context's.
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.Is(err, limits.ErrBusy) {
 		err = context.Cause(ctx)
 	}
 	if fault := s.diagnose(err); fault != nil && StorageFault(err) == nil {

@@ -900,8 +900,8 @@ export type VulnerabilityDetails = {
   url?: string;
 };
 
-/** Whether the vulnerability data have an id. Found: the data have it, or an engine has reported it here. NotKnown: the data have no such id, or name no package that it affects. That nothing has it means nothing. NotChecked: an engine that scans here does not say which ids its data have. That nothing has it is no all-clear. NotAnID: the text has the form of no publisher's ids, and no engine has reported it. */
-export type VulnerabilityKnown = 'Found' | 'NotKnown' | 'NotChecked' | 'NotAnID';
+/** Whether the vulnerability data have an id. Found: the data have it, or an engine has reported it here. NotKnown: the data have no such id, or name no package that it affects. That nothing has it means nothing. NotChecked: an engine that scans here does not say which ids its data have. That nothing has it is no all-clear. NotMatched: the data have it, but some images have a result of earlier data. That nothing else has it is no all-clear. NotAnID: the text has the form of no publisher's ids, and no engine has reported it. */
+export type VulnerabilityKnown = 'Found' | 'NotKnown' | 'NotChecked' | 'NotMatched' | 'NotAnID';
 
 export type VulnerabilityList = {
   /** The parameter `continue` for the next page; omitted on the last page. */

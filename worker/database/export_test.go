@@ -1,6 +1,8 @@
 package database
 
 import (
+	"context"
+	"database/sql"
 	"time"
 
 	"github.com/anchore/grype/grype/vulnerability"
@@ -17,3 +19,24 @@ func (l *Lookups) Limit(most int) { l.found.limit = most }
 
 // CachedLookups returns the number of cached lookups in both generations.
 func (l *Lookups) CachedLookups() int { return len(l.found.recent) + len(l.found.older) }
+
+// FindablePlan returns the steps in which SQLite reads the advisories that name something they affect.
+func (v Version) FindablePlan(ctx context.Context) (steps []string, err error) {
+	err = query(v.file(), func(db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, `EXPLAIN QUERY PLAN `+selectFindable)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id, parent, unused int
+			var step string
+			if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+				return err
+			}
+			steps = append(steps, step)
+		}
+		return rows.Err()
+	})
+	return steps, err
+}

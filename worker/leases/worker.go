@@ -60,11 +60,12 @@ const (
 	longPoll = 30 * time.Second
 )
 
-// A worker that installs a database reports every aliveInterval that it is alive, for at most maxInstallTime. The server ends workers that
-// send no requests.
+// A worker that installs a database, or lists its vulnerability IDs, reports every aliveInterval that it is alive, for at most maxInstallTime or
+// maxListTime. The server ends workers that send no requests.
 const (
 	aliveInterval  = time.Minute
 	maxInstallTime = time.Hour
+	maxListTime    = 10 * time.Minute
 )
 
 // Worker processes leases.
@@ -229,31 +230,43 @@ func (w *Worker) refreshDatabase(ctx context.Context) error {
 // sendVulnerabilityIDs sends the list of the database's IDs. Matches do not need it: after a failure, the server asks again when it gets the next
 // status.
 func (w *Worker) sendVulnerabilityIDs(ctx context.Context, db *database.DB) {
-	ids, err := db.VulnerabilityIDs(ctx)
-	if err == nil {
+	err := w.whileAlive(ctx, maxListTime, func(ctx context.Context) error {
+		ids, err := db.VulnerabilityIDs(ctx)
+		if err != nil {
+			return err
+		}
 		path := strings.Replace(workerapi.PathVulnerabilityIDs, "{built}", url.PathEscape(db.Built.UTC().Format(time.RFC3339Nano)), 1)
-		err = w.server.PutBytes(ctx, path, compress([]byte(ids), zstd.SpeedBestCompression))
-	}
+		return w.server.PutBytes(ctx, path, compress([]byte(ids), zstd.SpeedBestCompression))
+	})
 	if err != nil && ctx.Err() == nil {
 		w.config.Log.Warn("the vulnerability IDs of the database could not be sent", "error", failure.Line(err.Error()))
 	}
 }
 
-// refresh installs a newer database, which may take minutes, and reports meanwhile that the worker is alive. No lease can expire,
-// since the worker has none.
-func (w *Worker) refresh(ctx context.Context) workerapi.DatabaseStatus {
-	installing, done := w.config.Clock.WithTimeout(ctx, maxInstallTime)
+// refresh installs a newer database, which may take minutes.
+func (w *Worker) refresh(ctx context.Context) (status workerapi.DatabaseStatus) {
+	_ = w.whileAlive(ctx, maxInstallTime, func(context.Context) error {
+		status = w.databases.Refresh(ctx) // has bounds of its own
+		return nil
+	})
+	return status
+}
+
+// whileAlive does what may take minutes, and reports meanwhile that the worker is alive. The context of the work ends after limit. No lease can
+// expire, since the worker has none.
+func (w *Worker) whileAlive(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
+	bounded, done := w.config.Clock.WithTimeout(ctx, limit)
 	var group sync.WaitGroup
 	group.Go(func() {
-		w.config.Clock.Every(installing, aliveInterval, func() {
-			if err := w.server.Post(installing, workerapi.PathAlive, struct{}{}, nil); err != nil && installing.Err() == nil {
+		w.config.Clock.Every(bounded, aliveInterval, func() {
+			if err := w.server.Post(bounded, workerapi.PathAlive, struct{}{}, nil); err != nil && bounded.Err() == nil {
 				w.config.Log.Warn("the worker could not report that it is alive", "error", failure.Line(err.Error()))
 			}
 		})
 	})
 	defer group.Wait()
 	defer done()
-	return w.databases.Refresh(ctx)
+	return work(bounded)
 }
 
 // lease requests at most that many images.

@@ -401,6 +401,7 @@ const (
 	KnownNot        VulnerabilityKnown = "NotKnown"
 	KnownNotAnID    VulnerabilityKnown = "NotAnID"
 	KnownNotChecked VulnerabilityKnown = "NotChecked"
+	KnownNotMatched VulnerabilityKnown = "NotMatched"
 )
 
 // Valid indicates whether the value is a known member of the VulnerabilityKnown enum.
@@ -413,6 +414,8 @@ func (e VulnerabilityKnown) Valid() bool {
 	case KnownNotAnID:
 		return true
 	case KnownNotChecked:
+		return true
+	case KnownNotMatched:
 		return true
 	default:
 		return false
@@ -1741,6 +1744,7 @@ type VulnerabilityDetails struct {
 // Found: the data have it, or an engine has reported it here.
 // NotKnown: the data have no such id, or name no package that it affects. That nothing has it means nothing.
 // NotChecked: an engine that scans here does not say which ids its data have. That nothing has it is no all-clear.
+// NotMatched: the data have it, but some images have a result of earlier data. That nothing else has it is no all-clear.
 // NotAnID: the text has the form of no publisher's ids, and no engine has reported it.
 type VulnerabilityKnown string
 
@@ -1886,6 +1890,7 @@ type WorkloadList struct {
 	// Found: the data have it, or an engine has reported it here.
 	// NotKnown: the data have no such id, or name no package that it affects. That nothing has it means nothing.
 	// NotChecked: an engine that scans here does not say which ids its data have. That nothing has it is no all-clear.
+	// NotMatched: the data have it, but some images have a result of earlier data. That nothing else has it is no all-clear.
 	// NotAnID: the text has the form of no publisher's ids, and no engine has reported it.
 	Known VulnerabilityKnown `json:"known"`
 

@@ -74,8 +74,11 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	}
 	coverage := restv1.Coverage{AllNamespaces: list.AllNamespaces, Scanners: list.Scanners, Scanned: list.Scanned, NotCovered: list.NotCovered}
 	notKnown := gapsOf(namespace, coverage)
-	if list.Known == restv1.KnownNotChecked {
+	switch list.Known {
+	case restv1.KnownNotChecked:
 		notKnown = append(notKnown, "the engine does not say whether its vulnerability data have this ID")
+	case restv1.KnownNotMatched:
+		notKnown = append(notKnown, "images have a result of earlier vulnerability data")
 	}
 	var found []imageFinding
 	for _, w := range list.Items {

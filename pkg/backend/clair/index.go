@@ -243,6 +243,9 @@ func (i *instance) otherScopeCatalog(ctx context.Context, img backend.Image, wan
 		return store.Catalog{}, false, err
 	}
 	for _, scope := range scopes {
+		if scope == img.Scope {
+			continue // a rescan replaces it
+		}
 		same, err := i.Store.Catalog(ctx, i.engine, key, scope)
 		switch {
 		case err != nil && !errors.Is(err, store.ErrNotFound):

@@ -187,6 +187,7 @@ var contract = []contractTest{
 	{name: "ReturnLeases", run: suite.testReturnLeases},
 	{name: "DataVersion", run: suite.testDataVersion},
 	{name: "VulnerabilityIDs", run: suite.testVulnerabilityIDs},
+	{name: "ResultsOfEarlierData", run: suite.testResultsOfEarlierData},
 	{name: "QueueContents", run: suite.testQueueContents},
 	{name: "NeverMatchedComesFirstThenTheOldest", run: suite.testNeverMatchedComesFirstThenTheOldest},
 	{name: "ALeaseIsItsHoldersForItsTime", run: suite.testALeaseIsItsHoldersForItsTime},

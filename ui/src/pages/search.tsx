@@ -18,7 +18,7 @@ const printable = /^[ -~\u2010-\u2015]{1,128}$/;
 export function SearchPage() {
   const text = (usePlace().query.get('text') ?? '').trim();
   const exact = useGet(printable.test(text) ? '/api/v1/vulnerabilities/{id}/workloads' : undefined, { id: text }, { limit: 1 });
-  const id = exact.data?.known === 'Found' || exact.data?.known === 'NotChecked' ? exact.data.id : undefined;
+  const id = exact.data && exact.data.known !== 'NotKnown' && exact.data.known !== 'NotAnID' ? exact.data.id : undefined;
   useEffect(() => {
     if (id !== undefined) navigate(href('/vulnerabilities/{id}', { id }), true);
   }, [id]);
