@@ -143,13 +143,13 @@ func TestClusterScannerNamespaceJoinsAndLeaves(t *testing.T) {
 	p.Eventually(p.imagesIn(stays), eventuallyTimeout).Should(ConsistOf(first))
 	p.Eventually(p.titles(), eventuallyTimeout).Should(HaveLen(1))
 	p.label(moves)
-	p.Eventually(p.imagesIn(moves), "5s", "50ms").Should(HaveLen(2), "a label is effective within 5 s")
+	p.Eventually(p.imagesIn(moves), eventuallyTimeout).Should(HaveLen(2), "a label is effective")
 	p.Eventually(p.titles(), eventuallyTimeout).Should(HaveLen(2), "one message about the namespace that joined")
 	for range 3 {
 		p.unlabel(moves)
-		p.Eventually(p.imagesIn(moves), "5s", "50ms").Should(BeEmpty())
+		p.Eventually(p.imagesIn(moves), eventuallyTimeout).Should(BeEmpty())
 		p.label(moves)
-		p.Eventually(p.imagesIn(moves), "5s", "50ms").Should(HaveLen(2))
+		p.Eventually(p.imagesIn(moves), eventuallyTimeout).Should(HaveLen(2))
 	}
 	p.unlabel(moves)
 	p.Eventually(func() v1alpha1.NamespaceCounts { return p.status().Namespaces }, eventuallyTimeout).
@@ -167,12 +167,12 @@ func TestClusterScannerRespectsOwnScanner(t *testing.T) {
 	p.Eventually(p.titles(), eventuallyTimeout).Should(HaveLen(1))
 	own := aScanner(p.namespace, "own")
 	p.create(own)
-	p.Eventually(p.imagesIn(p.namespace), "5s", "50ms").Should(BeEmpty())
+	p.Eventually(p.imagesIn(p.namespace), eventuallyTimeout).Should(BeEmpty())
 	p.waitForPhases(own, phasesOf{image: v1alpha1.PhaseScanned})
 	p.Eventually(func() v1alpha1.NamespaceCounts { return p.status().Namespaces }, eventuallyTimeout).
 		Should(Equal(v1alpha1.NamespaceCounts{Selected: 1, Own: 1}))
 	p.delete(own)
-	p.Eventually(p.imagesIn(p.namespace), "5s", "50ms").Should(ConsistOf(image))
+	p.Eventually(p.imagesIn(p.namespace), eventuallyTimeout).Should(ConsistOf(image))
 	p.Consistently(p.titles(), "2s").Should(HaveLen(1))
 }
 

@@ -152,7 +152,7 @@ func TestMailCertificatesOnly(t *testing.T) {
 	config := &tls.Config{Certificates: []tls.Certificate{must(tls.X509KeyPair(joined(ca.issue(0))))}}
 	host, _ := serveMail(t, s, config, false, func(session *mailSession) { session.mechanisms = nil })
 	s.URL = "smtps://" + host
-	c := newMailContract(t, s)
+	c := newMailContract(t, s, deadlineOf(""))
 	c.cluster.set("shop/team", map[string]string{"ca.crt": ca.pem()})
 	if got := c.deliver(delivery("1").Message); got.Result != announce.Delivered || len(s.got()) != 1 {
 		t.Errorf("outcome %+v, want the message delivered without a password", got)

@@ -272,14 +272,14 @@ func checkHTML(t testing.TB, page string) {
 	}
 }
 
-// newMailContract returns a notifier with a receiver whose mail server is not one of forEachType.
-func newMailContract(t *testing.T, s *server) *contract {
+// newMailContract returns a notifier with a receiver whose mail server is not one of forEachType, and waits as long as the deadline.
+func newMailContract(t *testing.T, s *server, deadline time.Duration) *contract {
 	t.Helper()
 	hosts := []string{s.host()}
 	if strings.HasPrefix(s.URL, "smtp:") {
 		hosts = []string{s.URL}
 	}
-	return newContract(t, announce.ReceiverTypeEmail, s, hosts...)
+	return newContractWithin(t, announce.ReceiverTypeEmail, s, deadline, hosts...)
 }
 
 // script is a mail server without TLS that gives one answer after the other, whatever it gets. After 354 it reads a message first. At the end it
@@ -371,7 +371,7 @@ func TestMailOutcomes(t *testing.T) {
 		"a redirect (551 of RFC 5321)": {[]string{greeting, ok, ok, "551 5.1.6 try other", "551 5.1.6 try other"}, refused, "answers 551 5.1.6"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newMailContract(t, script(t, tt.answers...))
+			c := newMailContract(t, script(t, tt.answers...), deadlineOf(tt.says))
 			got := c.deliver(delivery("1").Message)
 			if !strings.Contains(got.Message, tt.says) {
 				t.Errorf("message %q, want in it %q", got.Message, tt.says)
@@ -425,7 +425,7 @@ func TestMailTLS(t *testing.T) {
 			}
 			host, _ := serveMail(t, s, config, tt.implicit, func(session *mailSession) { session.mechanisms = tt.mechanisms })
 			s.URL = "smtps://" + host
-			c := newMailContract(t, s)
+			c := newMailContract(t, s, deadlineOf(""))
 			maps.Copy(c.cluster.secrets["shop/team"], tt.secret)
 			d := c.delivery(delivery("1").Message)
 			d.Receiver.Mail.TLS = tt.tls
@@ -509,7 +509,7 @@ func TestMailReferences(t *testing.T) {
 		"no TLS that is known":   {func(d *announce.Delivery) { d.Receiver.Mail.TLS = "none" }, "receiver.mail.tls"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newMailContract(t, script(t))
+			c := newMailContract(t, script(t), deadlineOf(""))
 			d := c.delivery(delivery("1").Message)
 			tt.change(&d)
 			if status, answer := c.post(managerToken, string(must(json.Marshal(d)))); status != http.StatusBadRequest || !strings.Contains(answer, tt.says) {
