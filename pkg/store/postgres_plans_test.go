@@ -21,7 +21,7 @@ func TestPlansWithoutStatistics(t *testing.T) {
 	changes := []any{
 		sql.Named("reports", "[1]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1), sql.Named("suppressed", "[]"),
 		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("keys", `[["CVE-2026-00001", "package-0"]]`), sql.Named("every", false),
-		sql.Named("all_reports", "[1]"), sql.Named("after_id", ""), sql.Named("after_package", ""),
+		sql.Named("all_reports", "[1]"), sql.Named("any_announced", true), sql.Named("after_id", ""), sql.Named("after_package", ""),
 	}
 	f.requireLookUps(t, countRuns, runs, "(vulnerability_id = v_1.id", "(id = f.report_id", "(report_id = r_2.id")
 	f.requireLookUps(t, selectRuns, runs, "vulnerability_id = v_1.id", "id = f_5.vulnerability_id")

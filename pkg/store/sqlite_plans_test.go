@@ -9,7 +9,7 @@ import (
 func TestPendingChangesUseIndexes(t *testing.T) {
 	f := newStore(t)
 	args := []any{
-		sql.Named("reports", "[1,2]"), sql.Named("all_reports", "[1,2,3]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
+		sql.Named("reports", "[1,2]"), sql.Named("all_reports", "[1,2,3]"), sql.Named("any_announced", true), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
 		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("suppressed", "[3]"), sql.Named("keys", "[]"), sql.Named("every", false),
 		sql.Named("names", "[]"), sql.Named("packages", "[]"), sql.Named("after_id", ""), sql.Named("after_package", ""), sql.Named("package", "a"), sql.Named("digest", "1"), sql.Named("at", 1), sql.Named("before", 1),
 	}

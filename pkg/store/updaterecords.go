@@ -410,13 +410,11 @@ const selectKnownTo = `
 		ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@all_reports) i)
 	NESTED JOIN reports r ON r.id = f.report_id
 	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.fixed_at IS NULL AND f.package = a.package AND f.fixed_at IS NULL
+		AND (@any_announced = 1 OR a.sources <> '')
 	ORDER BY a.canonical_id, a.package`
 
-// updateSources records which announced sources know the findings that are present. Without such sources, it reads nothing.
+// updateSources records which announced sources know the findings that are present. Without announced sources, it only reads the records that have some.
 func (l *repositoryEvaluation) updateSources(ctx context.Context, _ time.Time, into *editList) error {
-	if len(l.announced) == 0 {
-		return nil
-	}
 	var last record
 	var have []string
 	flush := func() error {
@@ -426,7 +424,7 @@ func (l *repositoryEvaluation) updateSources(ctx context.Context, _ time.Time, i
 		}
 		return into.add(l.edit(setSources, last.id, last.pkg, sql.Named("sources", list[string](known))))
 	}
-	err := eachRow(ctx, l.q, selectKnownTo, l.args, func(rows *sql.Rows) error {
+	err := eachRow(ctx, l.q, selectKnownTo, l.with(sql.Named("any_announced", len(l.announced) > 0)), func(rows *sql.Rows) error {
 		var r record
 		var engine string
 		if err := rows.Scan(&r.id, &r.pkg, &r.sources, &engine); err != nil {

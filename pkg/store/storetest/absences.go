@@ -78,6 +78,17 @@ func (on suite) testAbsenceOfWhatASourceKnew(t *testing.T) {
 			rollout(t, f)
 			must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"other"}))
 		}, nil, []string{fixedOwn}},
+		"no source is announced any more": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			must(t, f.SetAnnouncedSources(t.Context(), "scanner", nil))
+			equal(t, "meanwhile", f.newInSlack(t, filter), []string{})
+			rollout(t, f)
+		}, nil, []string{fixedOwn, fixedBoth}},
+		"another source is announced, and then none": {update(store.UpdateAll), func(t *testing.T, f fixture) {
+			must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"other"}))
+			must(t, f.SetAnnouncedSources(t.Context(), "scanner", nil))
+			equal(t, "meanwhile", f.newInSlack(t, filter), []string{})
+			rollout(t, f)
+		}, nil, []string{fixedOwn, fixedBoth}},
 		"a source that knows one joins": {update(store.UpdateAll), func(t *testing.T, f fixture) {
 			f.sourceReports(t, "other", "web", own)
 			equal(t, "meanwhile", f.newInSlack(t, filter), []string{})
