@@ -49,6 +49,43 @@ func (s *TimeShare) Acquire(ctx context.Context, tenant string) (release func(),
 	return func() { s.release(tenant, began) }, nil
 }
 
+// AcquireSlot waits for a slot of a pool for work that ends with a turn of the writer, a tenant. A writer that has to let others go first holds no slot
+// meanwhile, unless it has several: the slots would be lost for others, whose turns it waits for. slotTenant is who takes the slot. Otherwise it is as
+// Pool.Acquire.
+func (s *TimeShare) AcquireSlot(ctx context.Context, from *Pool, slotTenant, writer string) (release func(), err error) {
+	for {
+		if err := s.await(ctx, writer); err != nil {
+			return nil, err
+		}
+		if release, err = from.Acquire(ctx, slotTenant); err != nil || !s.mustYield(writer) {
+			return release, err
+		}
+		release()
+	}
+}
+
+// await waits until a tenant that must let others go first would get a turn. The tenant then need not let others go first until it has worked again.
+func (s *TimeShare) await(ctx context.Context, tenant string) error {
+	if !s.mustYield(tenant) {
+		return nil
+	}
+	if _, err := s.Acquire(ctx, tenant); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.yields, tenant)
+	s.working = false
+	s.grant()
+	return nil
+}
+
+func (s *TimeShare) mustYield(tenant string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.yields[tenant].After(time.Now())
+}
+
 // withdraw ends the wait for a turn. It returns false if the turn was granted meanwhile.
 func (s *TimeShare) withdraw(t *turn) bool {
 	s.mu.Lock()

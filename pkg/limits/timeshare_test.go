@@ -75,6 +75,58 @@ func TestTimeShare(t *testing.T) {
 	}
 }
 
+// TestSlotsOfThoseWhoYield: tenants that have to let others go first hold no slot meanwhile, so a tenant that works little gets one soon.
+func TestSlotsOfThoseWhoYield(t *testing.T) {
+	for name, acquire := range map[string]func(s *TimeShare, p *Pool, ctx context.Context, tenant string) (func(), error){
+		"by tenant": func(s *TimeShare, p *Pool, ctx context.Context, tenant string) (func(), error) {
+			return s.AcquireSlot(ctx, p, tenant, tenant)
+		},
+		"by user": func(s *TimeShare, p *Pool, ctx context.Context, tenant string) (func(), error) {
+			return s.AcquireSlot(ctx, p, "user of "+tenant, tenant)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s TimeShare
+				var wait sync.WaitGroup
+				slots := NewPool(2)
+				ctx, stop := context.WithCancel(t.Context())
+				defer wait.Wait()
+				defer stop()
+				var small time.Duration
+				work(ctx, &wait, &s, "", 20*time.Millisecond, &small)
+				save := func(tenant string, each time.Duration) {
+					leave, err := acquire(&s, slots, ctx, tenant)
+					if err != nil {
+						return
+					}
+					defer leave()
+					if release, err := s.Acquire(ctx, tenant); err == nil {
+						time.Sleep(each) // synthetic time
+						release()
+					}
+				}
+				for _, tenant := range []string{"a", "a", "a", "b", "b", "b"} {
+					wait.Go(func() {
+						for ctx.Err() == nil {
+							save(tenant, 5*time.Second)
+						}
+					})
+				}
+				for range 20 {
+					time.Sleep(7 * time.Second)
+					began := time.Now()
+					save("c", 10*time.Millisecond)
+					// One turn of each of the others, and the rest of the one before.
+					if waited := time.Since(began); waited > 11*time.Second {
+						t.Errorf("a small report waits %s, want 11s or less", waited)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestTurnsOfOthers: others wait for one turn of a tenant that wants many, and who stops waiting is given none.
 func TestTurnsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -55,6 +55,7 @@ type Store interface {
 	RequestRescan(ctx context.Context, img store.ScannerImage) error
 	SaveSessionCode(ctx context.Context, c store.SessionCode, mostOfOwner, most int) error
 	TakeSessionCode(ctx context.Context, hash string) (sealed string, err error)
+	AcquireSlot(ctx context.Context, from *limits.Pool, tenant, namespace string) (release func(), err error)
 	externalReports
 	uploadedSBOMs
 }

@@ -86,7 +86,7 @@ func (a *API) putReport(
 		return store.SavedExternal{ExternalState: ptr.Deref(before, store.ExternalState{}), Unchanged: true}, nil, err
 	}
 	// The findings are in memory from here on.
-	leave, err := a.saving.Acquire(ctx, tenantOf(ctx))
+	leave, err := a.Store.AcquireSlot(ctx, a.saving, tenantOf(ctx), k.Namespace)
 	if err != nil {
 		return saved, nil, err
 	}

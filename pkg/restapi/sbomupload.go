@@ -84,7 +84,7 @@ func (a *API) putUpload(w http.ResponseWriter, r *http.Request, u store.Uploaded
 		return saved, err
 	}
 	defer body.close()
-	leave, err := a.saving.Acquire(ctx, tenantOf(ctx)) // the manifests are in memory
+	leave, err := a.Store.AcquireSlot(ctx, a.saving, tenantOf(ctx), u.Namespace) // the manifests are in memory
 	if err != nil {
 		return saved, err
 	}

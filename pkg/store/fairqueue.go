@@ -15,8 +15,10 @@ type Lease struct {
 	Holder         string // UID of the Job
 	PlatformDigest string
 	Scope          Scope
-	Engine         string
-	Until          time.Time
+	// Namespace is the one against whose storage budget the findings count. LeaseMatches leaves it empty.
+	Namespace string
+	Engine    string
+	Until     time.Time
 }
 
 // currentBounds selects the values of matchable.made_with between which a report is current: anything below or above is due.

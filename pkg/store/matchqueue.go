@@ -65,9 +65,9 @@ func (s *Store) Lease(ctx context.Context, id, holder string, now time.Time) (Le
 	lease := Lease{ID: id, Holder: holder}
 	var until millis
 	err := s.queryRow(ctx, "look up lease", `
-		SELECT m.platform_digest, m.scope, l.engine, l.until FROM leases l JOIN manifests m ON m.id = l.manifest_id
+		SELECT m.platform_digest, m.scope, m.namespace, l.engine, l.until FROM leases l JOIN manifests m ON m.id = l.manifest_id
 		WHERE l.id = ? AND l.holder = ? AND l.until > ?`, id, holder, millis{now}).
-		Scan(&lease.PlatformDigest, &lease.Scope, &lease.Engine, &until)
+		Scan(&lease.PlatformDigest, &lease.Scope, &lease.Namespace, &lease.Engine, &until)
 	if errors.Is(err, ErrNotFound) {
 		return Lease{}, s.wrapError(ctx, "look up lease", ErrLeaseEnded)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -48,8 +49,8 @@ type SeverityBefore struct {
 // the subject; an empty leaseID means that there is none. It returns ErrLeaseEnded if the lease is not held. A report without a time
 // gets the current time. The first-seen, gone and fixed times of findings are the store's own; the last-seen time is the report's. A
 // finding that is present again counts as new and keeps its first-seen time. A finding whose ID has merely changed is neither new
-// nor gone. All writers wait while a report is saved: 50,000 findings take some seconds at most. While others wait, the reports of one namespace, or of
-// the cluster, take at most a quarter of the writers' time.
+// nor gone. All writers wait while a report is saved: 50,000 findings take some seconds at most. While others wait, the reports that count against
+// the budget of one namespace take at most a quarter of the writers' time.
 func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Difference, err error) {
 	if r.PlatformDigest == "" || r.Engine == "" {
 		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
@@ -58,7 +59,11 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 	if err != nil {
 		return Difference{}, fmt.Errorf("store: save report of %s: %w", r.PlatformDigest, err)
 	}
-	err = s.writeLarge(ctx, string(r.Scope), "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
+	namespace, err := s.namespaceOf(ctx, r.Subject)
+	if err != nil {
+		return Difference{}, err
+	}
+	err = s.writeLarge(ctx, namespace, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
 		change := newLossChange(r, s.now())
 		var before previousReport
 		if before, d, err = replaceReport(ctx, tx, r, rows, leaseID, change, nil); err != nil {
@@ -71,6 +76,16 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 		return Difference{}, err
 	}
 	return d, nil
+}
+
+// namespaceOf returns the namespace against whose budget the findings of a subject count; empty if the image is not known.
+func (s *Store) namespaceOf(ctx context.Context, of Subject) (namespace string, err error) {
+	err = s.queryRow(ctx, "look up the namespace of "+of.PlatformDigest, `SELECT namespace FROM manifests WHERE platform_digest = ? AND scope = ?`,
+		of.PlatformDigest, of.Scope).Scan(&namespace)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return "", err
+	}
+	return cmp.Or(string(of.Scope), namespace), nil
 }
 
 // replaceReport does what SaveReport does, but for the counts of lost findings, which it only collects. The error is ErrOverBudget if the report adds more

@@ -52,7 +52,16 @@ func (s *Store) write(ctx context.Context, action string, work func(context.Cont
 // writeLarge is write for reports and SBOMs of a namespace, empty for the cluster, which may be large. While others wait to write, those of one
 // namespace take at most a quarter of the time.
 func (s *Store) writeLarge(ctx context.Context, namespace, action string, work func(context.Context, *session) error) error {
-	return s.writeWith(ctx, cmp.Or(namespace, "the cluster"), action, s.retryConflicts, work)
+	return s.writeWith(ctx, cmp.Or(namespace, theCluster), action, s.retryConflicts, work)
+}
+
+// theCluster has the share of the writer's time of reports and SBOMs that are of no namespace.
+const theCluster = "the cluster"
+
+// AcquireSlot waits for a slot of a pool, which a tenant takes to save a large report or SBOM of a namespace, empty for the cluster. While those of the
+// namespace have to let others write first, none of them waits in a slot. Otherwise it is as limits.Pool.Acquire.
+func (s *Store) AcquireSlot(ctx context.Context, from *limits.Pool, tenant, namespace string) (release func(), err error) {
+	return s.turns.AcquireSlot(ctx, from, tenant, cmp.Or(namespace, theCluster))
 }
 
 // writeOnce is write for work that cannot run again.

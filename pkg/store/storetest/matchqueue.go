@@ -230,11 +230,14 @@ func (on suite) testNeverMatchedComesFirstThenTheOldest(t *testing.T) {
 
 func (on suite) testALeaseIsItsHoldersForItsTime(t *testing.T) {
 	f := on.newStore(t)
-	f.saveCatalogs(t, "app")
+	catalog := catalogOf("app", f.clock.Now())
+	catalog.Namespace = "shop"
+	must(t, f.SaveCatalog(t.Context(), catalog, nil))
 	f.use(t, "scanner", "app")
 	lease := f.lease(t, "job")[0]
 	want := store.Lease{ID: lease.ID, Holder: "job", PlatformDigest: digest("app"), Engine: grype, Until: f.clock.Now().Add(time.Minute)}
 	equal(t, "the lease as lent", lease, want)
+	want.Namespace = "shop"
 	equal(t, "the lease as looked up", got[store.Lease](t)(f.Lease(t.Context(), lease.ID, "job", f.clock.Now())), want)
 	for name, test := range map[string]struct {
 		id, holder string

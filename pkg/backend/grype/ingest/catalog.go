@@ -93,7 +93,7 @@ func isPermanent(err error) bool {
 
 // saveResult checks an upload and stores it for the image that the manager's record of the Job names.
 func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload, digest string) error {
-	release, err := i.checking.Acquire(ctx, namespaceOf(job))
+	release, err := i.Store.AcquireSlot(ctx, i.checking, namespaceOf(job), namespaceOf(job))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,7 +152,8 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 		return err
 	}
 	// The slot is held until the report is stored, because the report is in memory that long.
-	release, err := i.decoding.Acquire(r.Context(), job.UID)
+	namespace := cmp.Or(string(lease.Scope), lease.Namespace)
+	release, err := i.Store.AcquireSlot(r.Context(), i.decoding, namespace, namespace)
 	if err != nil {
 		return err
 	}
