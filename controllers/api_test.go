@@ -493,7 +493,7 @@ func TestPrinterColumns(t *testing.T) {
 func TestColumnsOfNewObjects(t *testing.T) {
 	p := newUnattendedEnv(t)
 	scanner, e := aScanner(p.namespace, "new"), anException("new", "CVE-2024-0001")
-	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.OwnerReferences = nil })
+	scan := scanOf(scanner, "columns:1", func(s *v1alpha1.ImageScan) { s.OwnerReferences = nil })
 	e.Namespace, e.UID = p.namespace, ""
 	p.create(scanner, scan, e)
 	p.deleteOnCleanup(scanner)
