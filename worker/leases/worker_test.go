@@ -395,7 +395,7 @@ func TestReportIsTooLarge(t *testing.T) {
 			b.server.AddLease("small", debian(t, "nothing-known", "1"))
 			var sent []string
 			b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
-				if r.Method == http.MethodPut {
+				if strings.HasSuffix(r.URL.Path, "/report") {
 					sent = append(sent, r.URL.Path)
 				}
 				return false
