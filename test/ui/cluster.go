@@ -194,6 +194,9 @@ func (c *cluster) createMessages(ctx context.Context) (err error) {
 		}
 	}
 	now = time.Now
+	if err := db.SetDataVersion(ctx, "grype", store.DataVersion{Version: "v1"}); err != nil {
+		return err
+	}
 	if err := db.SaveVulnerabilityIDs(ctx, "grype", "v1", "CVE-2020-0000\n"); err != nil {
 		return err
 	}
