@@ -19,7 +19,7 @@ type vulnerabilityAnswer struct {
 	Items []restv1.Workload `json:"items"`
 	// Scanned is the number of images with a result, which were asked.
 	Scanned int `json:"scanned"`
-	// Complete is true if all running images have a complete result, and the vulnerability data have the id. Otherwise NotKnown has the reasons.
+	// Complete is true if all running images have a complete result of the newest vulnerability data, which have the id. Otherwise NotKnown has the reasons.
 	Complete bool `json:"complete"`
 	// Known says whether the vulnerability data have the id. NotKnown means that nothing is known about who runs it.
 	Known    restv1.VulnerabilityKnown `json:"known"`
@@ -32,8 +32,8 @@ func (s *session) cveCommand() *cobra.Command {
 		Long: `Show which workloads run an image with a vulnerability, in all namespaces that you may see or in the one of -n.
 
 The ID may be an alias, such as GHSA-…, in any case and also with spaces ("cve 2024 3094"). "Nobody runs it" is said only if that is known:
-all images that run have a complete result, and the vulnerability data have the ID. Otherwise the answer says what is missing. An ID that is
-not known in the vulnerability data is an error: the exit status is 1.`,
+all images that run have a complete result of the newest vulnerability data, which have the ID. Otherwise the answer says what is missing.
+An ID that is not known in the vulnerability data is an error: the exit status is 1.`,
 		Example: `  kubectl scanner cve CVE-2024-3094
   kubectl scanner cve CVE-2024-3094 -n shop --fail-on=any`,
 		ValidArgsFunction: cobra.NoFileCompletions,
