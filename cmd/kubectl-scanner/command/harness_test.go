@@ -363,6 +363,7 @@ func (w *world) createFixture(ctx context.Context) error {
 	})
 	blog := f.scanner("blog", v1alpha1.ImageCounts{Total: 1, Scanned: 1})
 	f.scanned(blog, "site", []string{"Deployment/site"})
+	f.do(w.store.SetDataVersion(ctx, "grype", store.DataVersion{Version: "v1"}))
 	f.do(w.store.SaveVulnerabilityIDs(ctx, "grype", "v1", "CVE-1999-0001\n"))
 	return f.err
 }
