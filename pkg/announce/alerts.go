@@ -13,8 +13,10 @@ const (
 	alertInterval = 5 * time.Minute
 	// alertLife is how long an alert fires after it was sent last: three deliveries can fail before it resolves.
 	alertLife = 4 * alertInterval
-	// maxAlerts bounds the alerts of one receiver.
+	// maxAlerts bounds the most urgent alerts of one receiver. An alert starts only as one of them.
 	maxAlerts = 500
+	// maxFiring bounds all alerts of one receiver, with those that started before others became more urgent. It also bounds those of a delivery.
+	maxFiring = 2 * maxAlerts
 	// maxAlertFindings bounds the findings that are read for them.
 	maxAlertFindings = 5_000
 )
@@ -26,7 +28,7 @@ type Alerts struct {
 	More int     `json:"more,omitempty"`
 	// EndsAt is when they resolve unless they are sent again.
 	EndsAt time.Time `json:"endsAt"`
-	// Ended are alerts that fired before and resolve now.
+	// Ended are alerts that fired before and resolve now. Of too many, the others are not sent again, and so resolve later.
 	Ended []Alert `json:"ended,omitempty"`
 }
 

@@ -67,31 +67,86 @@ func TestWorstAlertFiresInAnyRepository(t *testing.T) {
 	}
 }
 
-// TestMoreAlertsThanFire: what is not more urgent takes the place of no alert, and what gives way to another alert counts as left out.
+// TestMoreAlertsThanFire: what is not more urgent starts no further alert, and what is more urgent ends none until there are twice as many.
 func TestMoreAlertsThanFire(t *testing.T) {
 	s := newScenario(t)
 	s.addFindings("web", finding.High, 1000, maxAlerts)
 	sender := &alertSender{}
 	s.alerts(sender)
-	after := func(what string, more, ended int) {
+	after := func(what string, fire, more, ended int) {
 		t.Helper()
 		s.pass(alertInterval)
 		alerts := s.alerts(sender)
-		if len(alerts.List) != maxAlerts || alerts.More != more || len(alerts.Ended) != ended {
-			t.Errorf("%s: %d alerts, %d more, %d end; want %d, %d more, %d end", what, len(alerts.List), alerts.More, len(alerts.Ended), maxAlerts, more, ended)
+		if len(alerts.List) != fire || alerts.More != more || len(alerts.Ended) != ended {
+			t.Errorf("%s: %d alerts, %d more, %d end; want %d, %d more, %d end", what, len(alerts.List), alerts.More, len(alerts.Ended), fire, more, ended)
 		}
 	}
-	after("nothing has changed", 0, 0)
+	after("nothing has changed", maxAlerts, 0, 0)
 	s.data++
 	s.addFindings("web", finding.High, 1, 1, func(f *finding.Finding) { f.EPSS = 0.09 })
-	after("a finding of equal urgency", 1, 0)
+	after("a finding of equal urgency", maxAlerts, 1, 0)
 	s.image("web", image.Failed)
 	s.findings["web"] = s.findings["web"][maxAlerts:]
 	s.report("web")
-	after("the ends of those that fired are not proven", 1, 0)
+	after("the ends of those that fired are not proven", maxAlerts, 1, 0)
 	s.data++
 	s.addFindings("db", finding.Critical, 5000, 2)
-	after("two findings that are more urgent", 3, 2)
+	after("two findings that are more urgent", maxAlerts+2, 1, 0)
+	s.addFindings("db", finding.Critical, 6000, maxAlerts)
+	after("more findings that are more urgent than can start", 2*maxAlerts, 3, 0)
+	s.addFindings("cache", finding.Critical, 9000, 3, func(f *finding.Finding) { f.KnownExploited = true })
+	after("three findings that are still more urgent", 2*maxAlerts, 6, 0)
+}
+
+// TestAlertBelowTheWorst: an alert fires while its finding is present, also if others become so many and so much worse that its finding is not read with
+// them. It has the finding's present severity then, and ends with the finding.
+func TestAlertBelowTheWorst(t *testing.T) {
+	for name, worse := range map[string]func(*finding.Finding){
+		"more urgent":     func(f *finding.Finding) { f.Severity = finding.Critical },
+		"equally urgent":  func(f *finding.Finding) { f.EPSS = 0.09 },
+		"known exploited": func(f *finding.Finding) { f.KnownExploited = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScenario(t)
+			s.addFindings("web", finding.High, 9000, 2)
+			sender := &alertSender{}
+			s.alerts(sender)
+			mine := func(alerts *Alerts) (severities []finding.Severity) {
+				for _, a := range alerts.List {
+					if a.Image == "web" {
+						severities = append(severities, a.Severity)
+					}
+				}
+				return severities
+			}
+			s.data++
+			s.addFindings("db", finding.High, 1, maxAlertFindings, worse)
+			s.pass(alertInterval)
+			alerts := s.alerts(sender)
+			if got := mine(alerts); len(got) != 2 || len(alerts.Ended) != 0 || len(alerts.List)+alerts.More != maxAlertFindings+2 {
+				t.Fatalf("%d alerts of web, %d alerts and %d more, %d end; want 2, %d in all, no end", len(got), len(alerts.List), alerts.More, len(alerts.Ended), maxAlertFindings+2)
+			}
+			s.data++
+			s.findings["web"][0].Severity = finding.Medium
+			s.settings.Filter.MinSeverity = finding.Medium
+			s.report("web")
+			s.pass(alertInterval)
+			alerts = s.alerts(sender)
+			if got := mine(alerts); !slices.Equal(got, []finding.Severity{finding.High, finding.Medium}) || len(alerts.Ended) != 1 {
+				t.Errorf("alerts of web %v, %d end; want High and Medium, and the end of one that was High", got, len(alerts.Ended))
+			}
+			for range 2 {
+				s.data++
+				s.pass(24 * time.Hour)
+				s.findings["web"] = s.findings["web"][:1]
+				s.report("web")
+			}
+			s.pass(alertInterval)
+			if alerts = s.alerts(sender); len(mine(alerts)) != 1 || len(alerts.Ended) != 1 || alerts.Ended[0].Image != "web" {
+				t.Errorf("alerts of web %v, %d end; want one, and the end of what is fixed", mine(alerts), len(alerts.Ended))
+			}
+		})
+	}
 }
 
 // TestAlertsFireUntilTheirEndIsProven: what is not known is not resolved.

@@ -21,6 +21,8 @@ type Sender interface {
 type Store interface {
 	// PendingChanges returns at most limit changes that were not announced, ordered by repository, and the number without the limit.
 	PendingChanges(ctx context.Context, scanner, receiver string, f store.ChangeFilter, limit int) ([]store.FindingChange, int, error)
+	// PendingChangesOf returns those of some findings that PendingChanges would list without a limit.
+	PendingChangesOf(ctx context.Context, scanner, receiver string, f store.ChangeFilter, keys []store.AnnouncementKey) ([]store.FindingChange, error)
 	// Present reads everything that is present in one snapshot, with the worst findings that were not announced.
 	Present(ctx context.Context, scanner, receiver string, f store.ChangeFilter, worst int) (store.Present, error)
 	// CountSummary counts what is present, and what differs from the findings that an earlier message counted.

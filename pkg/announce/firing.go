@@ -37,10 +37,9 @@ func (a Alert) key() alertKey {
 }
 
 // currentAlerts returns the alerts that fire now, and what to store about them: those of the findings that are present, and those of before whose end
-// is not proven. The others of before end. Of too many, the most urgent fire, and of equally urgent ones those that fire already: only a more urgent
-// alert takes the place of another, which is then among Alerts.More.
+// is not proven. The others of before end.
 func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (alerts Alerts, firing []FiringAlert, err error) {
-	present, more, err := d.presentAlerts(ctx)
+	present, more, err := d.presentAlerts(ctx, before)
 	if err != nil {
 		return Alerts{}, nil, err
 	}
@@ -57,39 +56,67 @@ func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (ale
 	if err != nil {
 		return Alerts{}, nil, err
 	}
-	firing = slices.Concat(present, held)
-	slices.SortStableFunc(firing, func(a, b FiringAlert) int {
-		return cmp.Or(finding.CompareUrgency(a.Finding, b.Finding), compareBool(!fired[a.Alert.key()], !fired[b.Alert.key()]), finding.Worse(a.Finding, b.Finding))
-	})
-	more += max(0, len(firing)-maxAlerts)
-	firing = firing[:min(len(firing), maxAlerts)]
+	all := slices.Concat(present, held)
+	firing = mostUrgent(all, fired)
 	if err := d.addSources(ctx, firing); err != nil {
 		return Alerts{}, nil, err
 	}
-	alerts = Alerts{EndsAt: d.Now().Add(alertLife), More: more}
+	alerts = Alerts{EndsAt: d.Now().Add(alertLife), More: more + len(all) - len(firing)}
 	fires := make(map[alertKey]finding.Severity, len(firing))
 	for _, a := range firing {
 		alerts.List = append(alerts.List, a.Alert)
 		fires[a.Alert.key()] = a.Alert.Severity
 	}
 	for _, a := range before {
-		if severity, found := fires[a.Alert.key()]; !found || severity != a.Alert.Severity {
+		if severity, found := fires[a.Alert.key()]; (!found || severity != a.Alert.Severity) && len(alerts.List)+len(alerts.Ended) < maxFiring {
 			alerts.Ended = append(alerts.Ended, a.Alert)
 		}
 	}
 	return alerts, firing, nil
 }
 
-// presentAlerts returns an alert for each workload of the worst findings that are present, and the number of further findings. The receiver that it
-// asks about has no records, so that all that is present is pending for it.
-func (d *dispatch) presentAlerts(ctx context.Context) (alerts []FiringAlert, more int, err error) {
+// mostUrgent returns those of all alerts that fire, in the order of their urgency: the first maxAlerts, and those that fired before. Of equally urgent
+// alerts, those that fired before come first. Beyond maxFiring, a more urgent alert takes the place of another, which is then among Alerts.More.
+func mostUrgent(all []FiringAlert, fired map[alertKey]bool) []FiringAlert {
+	slices.SortStableFunc(all, func(a, b FiringAlert) int {
+		return cmp.Or(finding.CompareUrgency(a.Finding, b.Finding), compareBool(!fired[a.Alert.key()], !fired[b.Alert.key()]), finding.Worse(a.Finding, b.Finding))
+	})
+	first := min(len(all), maxAlerts)
+	firing := slices.Clone(all[:first])
+	for _, a := range all[first:] {
+		if fired[a.Alert.key()] && len(firing) < maxFiring {
+			firing = append(firing, a)
+		}
+	}
+	return firing
+}
+
+// presentAlerts returns an alert for each workload of the findings that are present: the worst, and those of the alerts before. more is the number of
+// further findings. The receiver that it asks about has no records, so that all that is present is pending for it.
+func (d *dispatch) presentAlerts(ctx context.Context, before []FiringAlert) (alerts []FiringAlert, more int, err error) {
 	filter := d.settings.Filter
 	filter.Changes, filter.AbsentIsFixedIn = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed}, nil
-	// No receiver has such a name.
-	present, total, err := d.Store.PendingChanges(ctx, d.scanner, d.settings.Receiver+"/alerts", filter, maxAlertFindings)
+	nobody := d.settings.Receiver + "/alerts" // no receiver has such a name
+	present, total, err := d.Store.PendingChanges(ctx, d.scanner, nobody, filter, maxAlertFindings)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list what is present: %w", err)
 	}
+	listed := make(map[store.AnnouncementKey]bool, len(present))
+	for _, p := range present {
+		listed[store.AnnouncementKey{Repository: p.Repository, ID: p.Finding.ID, Package: p.Finding.Package.Name}] = true
+	}
+	var others []store.AnnouncementKey
+	for _, a := range before {
+		key := store.AnnouncementKey{Repository: a.Subject.Repository, ID: a.Subject.ID, Package: a.Subject.Package}
+		if !listed[key] {
+			listed[key], others = true, append(others, key)
+		}
+	}
+	left, err := d.Store.PendingChangesOf(ctx, d.scanner, nobody, filter, others)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list which findings with alerts are present: %w", err)
+	}
+	present = append(present, left...)
 	slices.SortStableFunc(present, compareUrgency)
 	known := make(map[alertKey]bool)
 	for _, p := range present {
@@ -104,7 +131,7 @@ func (d *dispatch) presentAlerts(ctx context.Context) (alerts []FiringAlert, mor
 			}
 		}
 	}
-	return alerts, total - len(present), nil
+	return alerts, max(0, total-len(present)), nil
 }
 
 func newFiringAlert(p store.FindingChange, w store.Workload, engine string) FiringAlert {

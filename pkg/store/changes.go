@@ -71,6 +71,43 @@ func (s *Store) PendingChanges(ctx context.Context, scanner, receiver string, f 
 	return pending, list.total, nil
 }
 
+// PendingChangesOf is PendingChanges of some findings, however many there are. Findings that are not present, or do not pass the filter, are missing.
+func (s *Store) PendingChangesOf(ctx context.Context, scanner, receiver string, f ChangeFilter, keys []AnnouncementKey) ([]FindingChange, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	detector, err := s.newChangeDetector(ctx, "pending changes of some findings", scanner, receiver, f)
+	if err != nil {
+		return nil, err
+	}
+	byRepository := make(map[string][][2]string)
+	detector.cache, detector.only = nil, make(map[string]bool)
+	for _, key := range keys {
+		byRepository[key.Repository] = append(byRepository[key.Repository], [2]string{key.ID, key.Package})
+		detector.only[key.Repository] = true
+	}
+	var list *changeList
+	err = s.read(ctx, "list pending changes of some findings", func(ctx context.Context, q query) error {
+		list = newChangeList(bounds{text: anyText})
+		return detector.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
+			page := keyPage{l: l, each: func(pairs []*pair) error {
+				l.changesOf(pairs, list.add)
+				return nil
+			}}
+			for _, key := range byRepository[l.name] {
+				if err := page.add(ctx, key); err != nil {
+					return false, err
+				}
+			}
+			return false, page.read(ctx)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.listed(), nil
+}
+
 // pendingChanges collects the changes of all repositories. If they exceed the bounds and whole repositories are wanted, it collects those of the
 // repositories that fit, beginning with the one of the worst change.
 func (t *changeDetector) pendingChanges(ctx context.Context, q query, within bounds) (*changeList, error) {

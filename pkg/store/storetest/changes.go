@@ -123,6 +123,10 @@ func (on suite) testChangesAreOncePerRepository(t *testing.T) {
 			Workloads: []store.Workload{workload("runs app:2", "r")},
 		},
 	})
+	of := got[[]store.FindingChange](t)(f.PendingChangesOf(t.Context(), "scanner", "slack", store.ChangeFilter{}, []store.AnnouncementKey{
+		announcementKey("r", "CVE-2026-0001", "libssl"), announcementKey("other repository", "CVE-2026-0001", "openssl"), announcementKey("r", "CVE-2026-0002", "libssl"),
+	}))
+	equal(t, "changes of some findings", of, []store.FindingChange{changes[0], changes[2]})
 	equal(t, "counts of the scanner", got[store.Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{Critical: 1, High: 1, Low: 1})
 	equal(t, "counts of another", got[store.Totals](t)(f.ScannerTotals(t.Context(), "other", exception.Set{})).Counts, finding.Counts{})
 
