@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -256,54 +257,93 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
+// signTag attaches a signature of a digest to the image as cosign before version 3 does.
+func (p *publisher) signTag(t *testing.T, key *ecdsa.PrivateKey, digest v1.Hash) {
+	t.Helper()
+	p.tag(t, p.digest, "sig", simpleSignature(t, key, digest))
+}
+
+// simpleSignature returns the artifact in which cosign before version 3 signs a digest.
+func simpleSignature(t *testing.T, key *ecdsa.PrivateKey, digest v1.Hash) v1.Image {
+	t.Helper()
+	payload := marshal(t, map[string]any{"critical": map[string]any{
+		"identity": map[string]string{"docker-reference": "shop/web"}, "image": map[string]string{"docker-manifest-digest": digest.String()},
+		"type": "cosign container image signature",
+	}})
+	signer, err := signature.LoadECDSASigner(key, crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sig, err := signer.SignMessage(bytes.NewReader(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return artifact(t, "application/vnd.oci.image.config.v1+json", payload, "application/vnd.dev.cosign.simplesigning.v1+json",
+		map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(sig)})
+}
+
+// signBundle attaches a signature of a digest to the image as cosign from version 3 does.
+func (p *publisher) signBundle(t *testing.T, key *ecdsa.PrivateKey, digest v1.Hash) {
+	t.Helper()
+	p.referBundle(t, p.digest, keyBundle(t, key, statement(t, digest, "https://sigstore.dev/cosign/sign/v1", []byte(`{}`))))
+}
+
+// pushBuildKit pushes an index with an image and BuildKit's attestations of it. These hold the statements that are returned for the image's digest.
+func (p *publisher) pushBuildKit(t *testing.T, layers ...func(about v1.Hash) []byte) (attached v1.Image) {
+	t.Helper()
+	image := registrytest.ImageFor(t, "amd64", registrytest.Files{"a": "b"})
+	const media = "application/vnd.in-toto+json"
+	attached = mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.oci.image.config.v1+json")
+	for _, layer := range layers {
+		content := layer(hash(t, image))
+		var about struct{ PredicateType string }
+		if err := json.Unmarshal(content, &about); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		attached, err = mutate.Append(attached, mutate.Addendum{
+			Layer: static.NewLayer(content, media), MediaType: media, Annotations: map[string]string{"in-toto.io/predicate-type": about.PredicateType},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	index := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
+		mutate.IndexAddendum{Add: attached, Descriptor: v1.Descriptor{
+			Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
+			Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": hash(t, image).String()},
+		}})
+	p.reference, p.digest = p.PushIndex(t, "shop/web:3", index), hash(t, index)
+	return attached
+}
+
 // TestBuildKit: the SBOM that BuildKit puts into an index counts if the index is signed.
 func TestBuildKit(t *testing.T) {
-	signByTag := func(t *testing.T, p *publisher, digest v1.Hash) {
-		payload := marshal(t, map[string]any{"critical": map[string]any{
-			"identity": map[string]string{"docker-reference": "shop/web"}, "image": map[string]string{"docker-manifest-digest": digest.String()},
-			"type": "cosign container image signature",
-		}})
-		signer, err := signature.LoadECDSASigner(p.key, crypto.SHA256)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sig, err := signer.SignMessage(bytes.NewReader(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.tag(t, p.digest, "sig", artifact(t, "application/vnd.oci.image.config.v1+json", payload, "application/vnd.dev.cosign.simplesigning.v1+json",
-			map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(sig)}))
-	}
-	signByBundle := func(t *testing.T, p *publisher, digest v1.Hash) {
-		p.referBundle(t, p.digest, keyBundle(t, p.key, statement(t, digest, "https://sigstore.dev/cosign/sign/v1", []byte(`{}`))))
-	}
 	other := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("ab", 32)}
 	for what, c := range map[string]struct {
 		sign func(t *testing.T, p *publisher)
 		want string
 	}{
-		"signed by a tag":                {func(t *testing.T, p *publisher) { signByTag(t, p, p.digest) }, ""},
-		"signed by a bundle":             {func(t *testing.T, p *publisher) { signByBundle(t, p, p.digest) }, ""},
+		"signed by a tag":    {func(t *testing.T, p *publisher) { p.signTag(t, p.key, p.digest) }, ""},
+		"signed by a bundle": {func(t *testing.T, p *publisher) { p.signBundle(t, p.key, p.digest) }, ""},
+		"signed by cosign 2 as a referrer": {func(t *testing.T, p *publisher) {
+			p.refer(t, p.digest, mutate.ConfigMediaType(simpleSignature(t, p.key, p.digest), "application/vnd.dev.cosign.artifact.sig.v1+json"))
+		}, ""},
 		"not signed":                     {func(*testing.T, *publisher) {}, "the index is not signed"},
-		"the signature of another image": {func(t *testing.T, p *publisher) { signByTag(t, p, other) }, "it is about sha256:abab"},
-		"the bundle of another image":    {func(t *testing.T, p *publisher) { signByBundle(t, p, other) }, "it is about sha256:abab"},
+		"the signature of another image": {func(t *testing.T, p *publisher) { p.signTag(t, p.key, other) }, "it is about sha256:abab"},
+		"the bundle of another image":    {func(t *testing.T, p *publisher) { p.signBundle(t, p.key, other) }, "it is about sha256:abab"},
 		"an attestation instead of a signature": {func(t *testing.T, p *publisher) {
 			p.referBundle(t, p.digest, keyBundle(t, p.key, statement(t, p.digest, "https://slsa.dev/provenance/v1", []byte(`{}`))))
+		}, "the index is not signed"},
+		"a stranger's attestation instead of a signature": {func(t *testing.T, p *publisher) {
+			p.referBundle(t, p.digest, keyBundle(t, newPublisher(t, true).key, statement(t, p.digest, "https://slsa.dev/provenance/v1", []byte(`{}`))))
 		}, "the index is not signed"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newPublisher(t, true)
-			image := registrytest.ImageFor(t, "amd64", registrytest.Files{"a": "b"})
 			predicateType, predicate := document(t, spdxjson.ID, "web")
-			attached := artifact(t, "application/vnd.oci.image.config.v1+json", statement(t, hash(t, image), predicateType, predicate),
-				"application/vnd.in-toto+json", map[string]string{"in-toto.io/predicate-type": predicateType})
-			index := mutate.AppendManifests(empty.Index,
-				mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
-				mutate.IndexAddendum{Add: attached, Descriptor: v1.Descriptor{
-					Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
-					Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": hash(t, image).String()},
-				}})
-			p.reference, p.digest = p.PushIndex(t, "shop/web:3", index), hash(t, index)
+			p.pushBuildKit(t, func(about v1.Hash) []byte { return statement(t, about, predicateType, predicate) })
 			c.sign(t, p)
 			found, problem := p.find(t, p.keySource(t))
 			if c.want == "" && packages(found) != wantPackages || c.want != "" && (found != nil || !strings.Contains(problem, c.want)) {

@@ -23,6 +23,9 @@ const (
 	mediaTypeEnvelope  = "application/vnd.dsse.envelope.v1+json"
 	mediaTypeSignature = "application/vnd.dev.cosign.simplesigning.v1+json"
 
+	// artifactTypeSignature is that of signatures that cosign 2 attaches as referrers (--registry-referrers-mode=oci-1-1).
+	artifactTypeSignature = "application/vnd.dev.cosign.artifact.sig.v1+json"
+
 	annotationSignature   = "dev.cosignproject.cosign/signature"
 	annotationCertificate = "dev.sigstore.cosign/certificate"
 	annotationLogEntry    = "dev.sigstore.cosign/bundle"

@@ -127,6 +127,16 @@ type finder struct {
 // irrelevant is why a statement that was read is none of a signer about the image.
 type irrelevant struct{ error }
 
+// errMissing is why an artifact is unread that a list or an index names.
+var errMissing = errors.New("it is listed, and the registry does not have it")
+
+// recoverAs ends a panic of a library, which must not end the Job: whoever may write to the repository could prevent that the image is scanned.
+func recoverAs(err *error) {
+	if cause := recover(); cause != nil {
+		*err = fmt.Errorf("it cannot be verified: %v", cause)
+	}
+}
+
 // candidate is an accepted SBOM.
 type candidate struct {
 	SBOM
@@ -206,7 +216,7 @@ func (f *finder) searchReferrers(ctx context.Context, subject v1.Hash) error {
 		where := "attestation " + referrer.Digest.String()
 		manifest, err := f.from.Manifest(ctx, referrer.Digest)
 		if err == nil && manifest == nil {
-			err = errors.New("it is listed, and the registry does not have it")
+			err = errMissing
 		}
 		if err == nil {
 			err = f.readLayers(ctx, where, manifest)
@@ -262,12 +272,7 @@ func (f *finder) readLayers(ctx context.Context, where string, manifest *v1.Mani
 
 // readLayer keeps the statement of a layer if it is accepted. A layer that holds something else is no error.
 func (f *finder) readLayer(ctx context.Context, where string, layer v1.Descriptor) (err error) {
-	// A library that panics must not end the Job: whoever may write to the repository could prevent that the image is scanned.
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("it cannot be verified: %v", cause)
-		}
-	}()
+	defer recoverAs(&err)
 	b, err := f.bundle(ctx, layer)
 	if err != nil || b == nil {
 		return err

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	ours "github.com/scanner-operator/scanner-operator/registry"
@@ -190,6 +192,134 @@ func TestFindVEX(t *testing.T) {
 			documents, problem, unread := p.findVEX(t, tt.attach(t, p))
 			if documents != tt.want || unread != tt.unread {
 				t.Errorf("found %q, want %q; others are unread: %v, want %v", documents, tt.want, unread, tt.unread)
+			}
+			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) || len(problem) > workerapi.MaxVEXProblemBytes {
+				t.Errorf("the problem is %q, want %q", problem, tt.problem)
+			}
+		})
+	}
+}
+
+// TestBuildKitVEX: of documents that BuildKit put into the index, one that may be a signer's and is not read makes the others incomplete. What a stranger
+// writes beside the image does not, unless it is so much that the signature is not found.
+func TestBuildKitVEX(t *testing.T) {
+	other := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("ab", 32)}
+	vex := func(t *testing.T, id string) func(v1.Hash) []byte {
+		return func(about v1.Hash) []byte { return vexStatement(t, about, id) }
+	}
+	foreign := func(t *testing.T) func(v1.Hash) []byte {
+		return func(v1.Hash) []byte { return vexStatement(t, other, "foreign") }
+	}
+	broken := func(v1.Hash) []byte {
+		return []byte(`{"_type":"https://example.com","predicateType":"` + openVEX + `"}`)
+	}
+	// remove deletes the attestation manifest from the registry.
+	remove := func(t *testing.T, p *publisher, attached v1.Image) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+p.Host+"/v2/shop/web/manifests/"+hash(t, attached).String(), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusAccepted {
+			t.Fatal(response.Status)
+		}
+	}
+	// manyLayers repeats a stranger's signature in more layers than are read.
+	manyLayers := func(t *testing.T, p *publisher) v1.Image {
+		t.Helper()
+		img := simpleSignature(t, newPublisher(t, true).key, p.digest)
+		layers, err := img.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := img.Manifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := mutate.Addendum{Layer: layers[0], MediaType: manifest.Layers[0].MediaType, Annotations: manifest.Layers[0].Annotations}
+		img, err = mutate.Append(img, slices.Repeat([]mutate.Addendum{again}, 40)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	for name, tt := range map[string]struct {
+		layers        []func(v1.Hash) []byte
+		change        func(t *testing.T, p *publisher, attached v1.Image)
+		want, problem string
+		unread        bool
+	}{
+		"one": {layers: []func(v1.Hash) []byte{vex(t, "one")}, want: "one by key", change: func(t *testing.T, p *publisher, _ v1.Image) {
+			p.signTag(t, p.key, p.digest)
+		}},
+		"not signed": {layers: []func(v1.Hash) []byte{vex(t, "one")}, problem: "the index is not signed"},
+		"not signed, and missing": {
+			layers: []func(v1.Hash) []byte{vex(t, "one")}, change: remove, problem: "the index is not signed",
+		},
+		"missing": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, attached v1.Image) {
+			p.signTag(t, p.key, p.digest)
+			remove(t, p, attached)
+		}, problem: "the registry does not have it", unread: true},
+		"behind one about another image": {
+			layers: []func(v1.Hash) []byte{foreign(t), vex(t, "one")}, want: "one by key", problem: "it is about " + other.String(),
+			change: func(t *testing.T, p *publisher, _ v1.Image) { p.signTag(t, p.key, p.digest) },
+		},
+		"behind a broken one": {
+			layers: []func(v1.Hash) []byte{broken, vex(t, "one")}, want: "one by key", problem: "instead of an in-toto statement", unread: true,
+			change: func(t *testing.T, p *publisher, _ v1.Image) { p.signTag(t, p.key, p.digest) },
+		},
+		"a stranger's signature": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			p.signTag(t, newPublisher(t, true).key, p.digest)
+		}, problem: "its signature is not by key"},
+		"a signature that is not readable, and a stranger's": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			p.tag(t, p.digest, "sig", artifact(t, "application/vnd.oci.image.config.v1+json", []byte("{}"), "application/vnd.dev.cosign.simplesigning.v1+json", nil))
+			p.signBundle(t, newPublisher(t, true).key, p.digest)
+		}, problem: "no readable signature", unread: true},
+		"a stranger's signature before the signer's": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			p.signTag(t, newPublisher(t, true).key, p.digest)
+			p.signBundle(t, p.key, p.digest)
+		}, want: "one by key"},
+		"a signature that the registry lists and does not have": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			p.answerReferrers = referrersOf(t, v1.Descriptor{MediaType: types.OCIManifestSchema1, ArtifactType: bundleType, Size: 7, Digest: other,
+				Annotations: map[string]string{"dev.sigstore.bundle.predicateType": "https://sigstore.dev/cosign/sign/v1"}})
+		}, problem: "the registry does not have it", unread: true},
+		"a list of signatures that goes on": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			first := referrersOf(t)
+			p.answerReferrers = func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, p.digest.String()) {
+					w.Header().Set("Link", `<`+r.URL.Path+`?last=1>; rel="next"`)
+				}
+				first(w, r)
+			}
+		}, problem: "more pages", unread: true},
+		"a signed index whose list cannot be read": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			p.signTag(t, p.key, p.digest)
+			p.answerReferrers = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+		}, want: "one by key", problem: "cannot be listed", unread: true},
+		"a signature behind many layers": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			p.tag(t, p.digest, "sig", manyLayers(t, p))
+		}, problem: "of 41, only 32 are read", unread: true},
+		"more signatures than are read": {layers: []func(v1.Hash) []byte{vex(t, "one")}, change: func(t *testing.T, p *publisher, _ v1.Image) {
+			strange := newPublisher(t, true).key
+			for range 20 {
+				p.signBundle(t, strange, p.digest)
+			}
+		}, problem: "more than 16 artifacts", unread: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(t, true)
+			attached := p.pushBuildKit(t, tt.layers...)
+			if tt.change != nil {
+				tt.change(t, p, attached)
+			}
+			documents, problem, unread := p.findVEX(t, vexSource(p.keySource(t)))
+			if documents != tt.want || unread != tt.unread {
+				t.Errorf("found %q, want %q; others are unread: %v, want %v (%s)", documents, tt.want, unread, tt.unread, problem)
 			}
 			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) || len(problem) > workerapi.MaxVEXProblemBytes {
 				t.Errorf("the problem is %q, want %q", problem, tt.problem)
