@@ -54,3 +54,15 @@ func (op *operator) reportedImages(ctx context.Context, uid string) (map[store.N
 	}
 	return nil, nil
 }
+
+// engineGaps returns what the engines of all scanners cover in no image, by engine.
+func (op *operator) engineGaps(ctx context.Context) (map[string][]string, error) {
+	scanners, err := inventory.ListScanners(ctx, op.manager.GetClient(), metav1.NamespaceAll)
+	gaps := make(map[string][]string)
+	for _, scanner := range scanners {
+		if engine := op.backends.For(scanner); engine != nil {
+			gaps[engine.Engine()] = controllers.EngineGaps(engine)
+		}
+	}
+	return gaps, err
+}

@@ -100,6 +100,8 @@ type API struct {
 	// AccessReviews creates SubjectAccessReviews for callers whose token the API server has accepted.
 	AccessReviews client.Client
 	Store         Store
+	// EngineGaps returns what each engine in use covers in no image, by the name that the store has it by.
+	EngineGaps func(context.Context) (map[string][]string, error)
 	// Inventory knows what ClusterScanners cover.
 	Inventory Inventory
 	// SessionKeys returns keys of 32 bytes for the tokens in the cookies of sessions. The first one seals them, and each one opens them. Each replica

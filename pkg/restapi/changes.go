@@ -33,6 +33,9 @@ func (a operations) ListChanges(ctx context.Context, r restv1.ListChangesRequest
 	if asked.Exceptions, _, err = a.exceptions().InForce(ctx, r.Namespace); err != nil {
 		return nil, fmt.Errorf("reading the exceptions of namespace %s: %w", r.Namespace, err)
 	}
+	if asked.EngineGaps, err = a.EngineGaps(ctx); err != nil {
+		return nil, fmt.Errorf("reading what engines do not cover: %w", err)
+	}
 	var found store.NamespaceChanges
 	err = a.query(ctx, func(ctx context.Context) (err error) {
 		found, err = a.Store.NamespaceChanges(ctx, asked, maxChanges)

@@ -66,6 +66,21 @@ func TestListChanges(t *testing.T) {
 	}
 }
 
+// TestChangesOfPartlyCovered: of an image with contents that its engine covers in other images it is not known what is fixed.
+func TestChangesOfPartlyCovered(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
+	for gap, want := range map[string][]string{"nothing": {}, "OS packages (deb)": {"ghcr.io/shop/web"}} {
+		_, err := w.store.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("web"), Engine: engine}, DataVersion: "v2", NotCovered: []string{gap}}, "")
+		w.must(err)
+		answer, err := w.clientFor(anyone).ListChangesWithResponse(t.Context(), "shop", &restv1.ListChangesParams{Since: w.clock.Now()})
+		w.must(err)
+		if diff := cmp.Diff(want, answer.JSON200.Unknown); diff != "" {
+			t.Errorf("repositories of which it is unknown what is fixed, with the gap %q (-want +got):\n%s", gap, diff)
+		}
+	}
+}
+
 // fieldOf returns the field that a refusal names.
 func fieldOf(t *testing.T, body []byte) string {
 	t.Helper()

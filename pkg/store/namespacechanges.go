@@ -19,6 +19,8 @@ type ChangesQuery struct {
 	Since     time.Time
 	// Exceptions are in force in the namespace.
 	Exceptions exception.Set
+	// EngineGaps is what each engine covers in no image, by the engine's name. Other gaps of a report leave its image without a complete result.
+	EngineGaps map[string][]string
 }
 
 // NamespaceChanges are the changes in a namespace, by the kind of change.
@@ -28,7 +30,7 @@ type NamespaceChanges struct {
 	Changes []NamespaceChange
 	// Totals are the numbers of all.
 	Totals map[diff.Change]int
-	// Unknown are the repositories that run an image without a report, or whose data has an anomaly, sorted. Nothing counts as fixed there.
+	// Unknown are the repositories that run an image without a complete report, or whose data has an anomaly, sorted. Nothing counts as fixed there.
 	Unknown []string
 }
 
@@ -58,10 +60,11 @@ const (
 		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
 		WHERE si.namespace = @namespace`
 
-	selectUnreportedIn = `SELECT DISTINCT w.repository` + imagesInNamespace + `
+	// selectGapsIn selects what the reports on the running images of each repository do not cover. The engine is empty for an image without a report.
+	selectGapsIn = `SELECT w.repository, coalesce(r.engine, ''), coalesce(r.not_covered, '')` + imagesInNamespace + `
 		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-		WHERE si.namespace = @namespace AND NOT EXISTS (SELECT 1 FROM reports r WHERE r.manifest_id = si.manifest_id AND r.engine = si.engine)
-		ORDER BY w.repository`
+		NESTED LEFT JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		WHERE si.namespace = @namespace`
 
 	// selectChanged selects the findings of some reports that may have changed: of running images those since a time, of replaced ones all.
 	selectChanged = `SELECT f.report_id, v.canonical_id, v.epss, f.known_exploited, f.severity, f.aliases, f.package, f.version, f.type, f.fix_state, f.fix_versions,
@@ -103,7 +106,7 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 		if err := c.readReports(ctx, q); err != nil {
 			return err
 		}
-		if changes.Unknown, err = collect(ctx, q, selectUnreportedIn, []any{sql.Named("namespace", asked.Namespace)}, scanValue[string]); err != nil {
+		if changes.Unknown, err = c.incomplete(ctx, q); err != nil {
 			return err
 		}
 		for _, repository := range withAnomaly {
@@ -224,6 +227,20 @@ func (c *changeCollector) readReports(ctx context.Context, q query) (err error) 
 		c.replaced[report][repository] = at
 		return nil
 	})
+}
+
+// incomplete returns the repositories that run an image without a complete report, sorted.
+func (c *changeCollector) incomplete(ctx context.Context, q query) (repositories []string, err error) {
+	err = eachRow(ctx, q, selectGapsIn, []any{sql.Named("namespace", c.asked.Namespace)}, func(rows *sql.Rows) error {
+		var repository, engine string
+		var gaps list[string]
+		err := rows.Scan(&repository, &engine, &gaps)
+		if engine == "" || len(evidence.ImageGaps(gaps, c.asked.EngineGaps[engine])) > 0 {
+			repositories = insertSorted(repositories, repository)
+		}
+		return err
+	})
+	return repositories, err
 }
 
 // repositoriesOf returns the repositories that have an image with a report, whether it runs or not.

@@ -164,7 +164,7 @@ func TestWorkloadsUseIndexes(t *testing.T) {
 		"workloads_by_name (name=?)")
 	namespace := []any{sql.Named("namespace", "shop")}
 	f.requireIndexes(t, selectLeftIn, namespace, "scanner_images_by_namespace (namespace=?)")
-	f.requireIndexes(t, selectUnreportedIn, namespace, "scanner_images_by_namespace (namespace=?)")
+	f.requireIndexes(t, selectGapsIn, namespace, "scanner_images_by_namespace (namespace=?)")
 	f.requireIndexes(t, selectEnginesIn, namespace, "scanner_images_by_namespace (namespace=?)")
 	f.requireIndexes(t, selectChanged, []any{sql.Named("reports", "[]"), sql.Named("replaced", "[]"), sql.Named("since", 1), sql.Named("limit", 1)}, "(report_id=?)")
 	f.requireIndexes(t, selectNamedIn, []any{sql.Named("ids", "[]"), sql.Named("reports", "[]")}, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")

@@ -85,7 +85,7 @@ func (on suite) testNamespaceChanges(t *testing.T) {
 	equal(t, "of a workload that is gone", changes(), []string{"New CVE-2026-0006 in libxml of ghcr.io/shop/web after 30m0s"})
 }
 
-// testFixedInNamespace: what a rollout took away is fixed if the engine in use knew it, and its data has no anomaly.
+// testFixedInNamespace: what a rollout took away is fixed if the engine in use knew it, covers the new image in full, and its data has no anomaly.
 func (on suite) testFixedInNamespace(t *testing.T) {
 	const repository = "ghcr.io/shop/web"
 	hasAnomaly := func(scanner, engine string) func(fixture) {
@@ -98,16 +98,29 @@ func (on suite) testFixedInNamespace(t *testing.T) {
 			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("beside"), Engine: engine}, DataVersion: "v2"}, ""))
 		}
 	}
+	nothing := func(fixture) {}
 	for name, test := range map[string]struct {
 		engine  string
 		prepare func(fixture)
+		gaps    []string
 		fixed   int
 		unknown []string
 	}{
-		"the same engine":                           {grype, func(fixture) {}, 1, nil},
-		"another engine":                            {clair, func(fixture) {}, 0, nil},
-		"the data has an anomaly":                   {grype, hasAnomaly("scanner", grype), 0, []string{"ghcr.io/shop/beside", repository}},
-		"the data of another engine has an anomaly": {grype, hasAnomaly("clair's", clair), 1, []string{"ghcr.io/shop/beside"}},
+		"the same engine":                           {grype, nothing, nil, 1, nil},
+		"another engine":                            {clair, nothing, nil, 0, nil},
+		"the data has an anomaly":                   {grype, hasAnomaly("scanner", grype), nil, 0, []string{"ghcr.io/shop/beside", repository}},
+		"the data of another engine has an anomaly": {grype, hasAnomaly("clair's", clair), nil, 1, []string{"ghcr.io/shop/beside"}},
+		"a gap of the engine":                       {grype, nothing, []string{"Swift"}, 1, nil},
+		"a gap of another engine":                   {grype, nothing, []string{"npm"}, 0, []string{repository}},
+		"a gap of the image":                        {grype, nothing, []string{"OS packages (deb)", "Swift"}, 0, []string{repository}},
+		"a gap of an image beside": {grype, func(f fixture) {
+			f.runningIn(t, "scanner", "shop", "beside", repository, grype)
+			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("beside"), Engine: grype}, DataVersion: "v1", NotCovered: []string{"npm"}}, ""))
+		}, nil, 0, []string{repository}},
+		"a gap of an image of another repository": {grype, func(f fixture) {
+			f.runningIn(t, "scanner", "shop", "beside", "ghcr.io/shop/beside", grype)
+			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("beside"), Engine: grype}, DataVersion: "v1", NotCovered: []string{"npm"}}, ""))
+		}, nil, 1, []string{"ghcr.io/shop/beside"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := on.newStore(t)
@@ -118,8 +131,9 @@ func (on suite) testFixedInNamespace(t *testing.T) {
 			must(t, f.SaveCatalog(t.Context(), store.Catalog{Engine: test.engine, Key: key("new"), PlatformDigest: digest("new"), CatalogedAt: f.clock.Now()}, nil))
 			must(t, f.SetUsage(t.Context(), usedBy(test.engine, "scanner", "new", workload("runs old", repository))))
 			f.use(t, "scanner", "old")
-			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("new"), Engine: test.engine}, DataVersion: "v1", MatchedAt: f.clock.Now()}, ""))
-			changes := got[store.NamespaceChanges](t)(f.NamespaceChanges(t.Context(), store.ChangesQuery{Namespace: "shop", Since: since}, 10))
+			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("new"), Engine: test.engine}, DataVersion: "v1", MatchedAt: f.clock.Now(), NotCovered: test.gaps}, ""))
+			asked := store.ChangesQuery{Namespace: "shop", Since: since, EngineGaps: map[string][]string{grype: {"Swift"}, clair: {"npm"}}}
+			changes := got[store.NamespaceChanges](t)(f.NamespaceChanges(t.Context(), asked, 10))
 			equal(t, "fixed", changes.Totals[diff.ChangeFixed], test.fixed)
 			equal(t, "unknown", changes.Unknown, test.unknown)
 		})

@@ -31,7 +31,7 @@ function ChangesOf({ namespace }: { namespace: string }) {
     <View of={changes}>{(list) => <>
       <p>{number(list.new)} new · {number(list.fixAvailable)} with a fix now · {number(list.fixed)} fixed</p>
       <NotCovered coverage={list.coverage} scope={`in ${namespace}`} />
-      {list.unknown.length > 0 && <p class="stale">What is fixed is not known yet of {count(list.unknown.length, 'repository', 'repositories')} with an image that has no result, or data with an anomaly: {list.unknown.slice(0, 5).join(', ')}{list.unknown.length > 5 && ` and ${list.unknown.length - 5} more`}</p>}
+      {list.unknown.length > 0 && <p class="stale">What is fixed is not known yet of {count(list.unknown.length, 'repository', 'repositories')} with an image that has no result or only a partial one, or data with an anomaly: {list.unknown.slice(0, 5).join(', ')}{list.unknown.length > 5 && ` and ${list.unknown.length - 5} more`}</p>}
       {kinds.map((kind) => <Part key={kind.change} kind={kind} list={list} namespace={namespace} />)}
       {list.items.length === 0 && <p class="mute">Nothing has changed.</p>}
     </>}</View>
