@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/anchore/grype/grype"
@@ -100,7 +101,7 @@ func matchWith(ctx context.Context, r run, packages []pkg.Package, about pkg.Con
 		Ignored:  len(ignored), NotCovered: gaps,
 	}
 	if about.Distro != nil {
-		report.Distro = about.Distro.String()
+		report.Distro = strings.TrimSpace(about.Distro.String()) // Debian testing has no version
 	}
 	return report, nil
 }

@@ -3,6 +3,7 @@ package match_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,6 +54,9 @@ func TestNotCovered(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.want, report.NotCovered); diff != "" {
 				t.Errorf("not covered (-want +got):\n%s", diff)
+			}
+			if name := strings.TrimSpace(report.Distro); name != report.Distro {
+				t.Errorf("the distribution is called %q, want %q", report.Distro, name)
 			}
 			if slices.Contains(report.NotCovered, unknown) && len(report.Findings) > 0 {
 				t.Errorf("%d findings in packages of which nothing is known", len(report.Findings))
