@@ -90,6 +90,16 @@ type Package struct {
 	Name, Version string
 	// Type is the engine's package type: deb, apk, rpm, go-module, npm, …
 	Type string
+	// Qualifiers limit a package URL to an architecture and a release, such as arch=arm64&distro=debian-12.
+	Qualifiers string
+}
+
+// FullName returns the name with its qualifiers.
+func (p Package) FullName() string {
+	if p.Qualifiers == "" {
+		return p.Name
+	}
+	return p.Name + "?" + p.Qualifiers
 }
 
 // Image is one name under which a running container uses an image.

@@ -1,13 +1,23 @@
 package exception
 
-import "github.com/scanner-operator/scanner-operator/pkg/finding"
+import (
+	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
 
 // Fit finds the exceptions that select by package URLs and select none of an image's packages. Its cost grows with the number of selectors and packages, and
-// not with their product. It is not safe for concurrent use.
+// not with their product, unless they are variants of the same package and version. It is not safe for concurrent use.
 type Fit struct {
-	// open has the exceptions without a package so far, by the identity that one of their selectors names.
-	open map[identity][]int
+	// open has the selectors without a package so far, by the identity that they name without its variant.
+	open map[identity][]openSelector
 	fits []bool
+}
+
+// openSelector is a selector of an exception.
+type openSelector struct {
+	variant
+	exception int
 }
 
 // anyDistribution stands for the distribution of a selector that is compared with a package without one.
@@ -15,7 +25,7 @@ const anyDistribution = "*"
 
 // NewFit returns a Fit of exceptions. One without packages, or with a selector that is no package URL, counts as one that fits.
 func NewFit(exceptions []Exception) *Fit {
-	f := &Fit{open: make(map[identity][]int), fits: make([]bool, len(exceptions))}
+	f := &Fit{open: make(map[identity][]openSelector), fits: make([]bool, len(exceptions))}
 	for i, e := range exceptions {
 		f.fits[i] = len(e.Packages) == 0
 		for _, p := range e.Packages {
@@ -24,10 +34,11 @@ func NewFit(exceptions []Exception) *Fit {
 				f.fits[i] = true
 				continue
 			}
-			id := *named
-			f.open[id] = append(f.open[id], i)
+			id, open := *named, openSelector{named.variant, i}
+			id.variant = variant{}
+			f.open[id] = append(f.open[id], open)
 			id.distribution = anyDistribution
-			f.open[id] = append(f.open[id], i)
+			f.open[id] = append(f.open[id], open)
 		}
 	}
 	return f
@@ -46,11 +57,15 @@ func (f *Fit) Add(pkg finding.Package) {
 	for _, id.distribution = range distributions {
 		for _, version := range []string{id.version, ""} {
 			key := id
-			key.version = version
-			for _, i := range f.open[key] {
-				f.fits[i] = true
+			key.version, key.variant = version, variant{}
+			f.open[key] = slices.DeleteFunc(f.open[key], func(s openSelector) bool {
+				fits := s.overlaps(id.variant)
+				f.fits[s.exception] = f.fits[s.exception] || fits
+				return fits
+			})
+			if len(f.open[key]) == 0 {
+				delete(f.open, key)
 			}
-			delete(f.open, key)
 		}
 	}
 }

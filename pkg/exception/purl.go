@@ -27,6 +27,22 @@ var engineTypes = map[string]string{
 // distributions maps other tools' names of distributions, in the namespaces of package URLs, to Syft's.
 var distributions = map[string]string{"rhel": "redhat", "amazon": "amzn", "oracle": "ol", "oraclelinux": "ol"}
 
+// architectures maps names of architectures to those in manifests. It has "" for packages that are not built for one, and for sources, of which every
+// build is meant.
+var architectures = map[string]string{
+	"amd64": "amd64", "x86_64": "amd64", "x64": "amd64", "arm64": "arm64", "aarch64": "arm64", "386": "386", "i386": "386", "i486": "386", "i586": "386",
+	"i686": "386", "x86": "386", "arm": "arm", "armhf": "arm", "armel": "arm", "armv6": "arm", "armv7": "arm", "armv7l": "arm", "armv7hl": "arm",
+	"ppc64le": "ppc64le", "ppc64el": "ppc64le", "s390x": "s390x", "riscv64": "riscv64", "mips64le": "mips64le", "mips64el": "mips64le", "loong64": "loong64",
+	"loongarch64": "loong64", "all": "", "any": "", "noarch": "", "source": "", "src": "", "nosrc": "",
+}
+
+// codenames maps releases that some tools name without a number.
+var codenames = map[string]string{
+	"stretch": "debian-9", "buster": "debian-10", "bullseye": "debian-11", "bookworm": "debian-12", "trixie": "debian-13", "forky": "debian-14",
+	"trusty": "ubuntu-14.04", "xenial": "ubuntu-16.04", "bionic": "ubuntu-18.04", "focal": "ubuntu-20.04", "jammy": "ubuntu-22.04", "noble": "ubuntu-24.04",
+	"questing": "ubuntu-25.10", "resolute": "ubuntu-26.04",
+}
+
 // pythonSeparators are equivalent in names (https://packaging.python.org/en/latest/specifications/name-normalization/).
 var pythonSeparators = regexp.MustCompile(`[-_.]+`)
 
@@ -40,10 +56,59 @@ type identity struct {
 	name string
 	// version is empty for every version.
 	version string
+	variant
 }
 
-// PackageOf returns the selector of the package that a package URL names. Its name is the package URL without version and qualifiers. Without a
-// version, the selector is about every version.
+// variant is what package URLs say by qualifiers about the build of a package. What they do not say is empty.
+type variant struct {
+	// arch is the architecture as manifests name it, and release that of the distribution, such as debian-12.
+	arch, release string
+}
+
+// variantOf returns the variant that a package URL names.
+func variantOf(purl packageurl.PackageURL) (v variant) {
+	q := purl.Qualifiers.Map()
+	v.arch = strings.ToLower(cmp.Or(q["arch"], q["goarch"]))
+	if arch, known := architectures[v.arch]; known {
+		v.arch = arch
+	}
+	release := cmp.Or(q["distro"], q["os_distro"]) // the latter is Docker's
+	if release == "" && q["os_version"] != "" {
+		release = cmp.Or(q["os_name"], purl.Namespace) + "-" + q["os_version"]
+	}
+	release = strings.ToLower(release)
+	if end := strings.IndexAny(release, " +("); end >= 0 { // Trivy writes "amazon-2 (karoo)"
+		release = release[:end]
+	}
+	id, number, hasNumber := strings.Cut(release, "-")
+	switch {
+	case codenames[release] != "":
+		release = codenames[release]
+	case codenames[number] != "":
+		release = codenames[number]
+	case hasNumber && distributions[id] != "":
+		release = distributions[id] + "-" + number
+	case release != "" && strings.Trim(release, ".0123456789") == "":
+		release = cmp.Or(distributions[purl.Namespace], purl.Namespace) + "-" + release
+	}
+	v.release = release
+	return v
+}
+
+// overlaps reports whether there may be a build that is of both variants. One release contains another one with more parts in its number.
+func (v variant) overlaps(other variant) bool {
+	contains := func(a, b string) bool {
+		rest, found := strings.CutPrefix(b, a)
+		return found && (a == "" || rest == "" || rest[0] == '.' || rest[0] == '-')
+	}
+	return (v.arch == other.arch || v.arch == "" || other.arch == "") && (contains(v.release, other.release) || contains(other.release, v.release))
+}
+
+// ArchitectureOf returns the architecture that a package URL is about, as manifests name it; empty if it is about every one, or not known.
+func ArchitectureOf(purl packageurl.PackageURL) string { return architectures[variantOf(purl).arch] }
+
+// PackageOf returns the selector of the package that a package URL names. Its name is the package URL without version and qualifiers. Its qualifiers are
+// the architecture and the distribution's release. Without a version, the selector is about every version.
 func PackageOf(purl packageurl.PackageURL) (Package, error) {
 	for _, part := range []string{purl.Namespace, purl.Name, purl.Version} {
 		if strings.ContainsAny(part, "*?") {
@@ -62,12 +127,19 @@ func PackageOf(purl packageurl.PackageURL) (Package, error) {
 		return Package{}, fmt.Errorf("%s has no group, without which it names no package of Maven", purl.ToString())
 	}
 	named := identityOf(purl)
-	return Package{Name: named.String(), Version: named.version}, nil
+	var qualifiers packageurl.Qualifiers
+	if named.arch != "" {
+		qualifiers = append(qualifiers, packageurl.Qualifier{Key: "arch", Value: named.arch})
+	}
+	if named.release != "" {
+		qualifiers = append(qualifiers, packageurl.Qualifier{Key: "distro", Value: named.release})
+	}
+	return Package{Name: named.String(), Version: named.version, Qualifiers: qualifiers.String()}, nil
 }
 
 // identityOf returns the identity of the package that a package URL names.
 func identityOf(purl packageurl.PackageURL) identity {
-	id := identity{kind: purl.Type, name: purl.Name, version: purl.Version}
+	id := identity{kind: purl.Type, name: purl.Name, version: purl.Version, variant: variantOf(purl)}
 	switch purl.Type {
 	case packageurl.TypeDebian, packageurl.TypeApk, packageurl.TypeRPM, packageurl.TypeAlpm:
 		id.distribution = cmp.Or(distributions[purl.Namespace], purl.Namespace)
@@ -82,6 +154,9 @@ func identityOf(purl packageurl.PackageURL) identity {
 	}
 	switch purl.Type {
 	case packageurl.TypeGolang:
+		if purl.Subpath != "" { // tools put the end of a module's path there
+			id.name += "/" + purl.Subpath
+		}
 		id.name, id.version = strings.ToLower(id.name), strings.TrimPrefix(id.version, "v")
 		if id.name == "std" || id.name == "stdlib" {
 			id.name, id.version = "stdlib", strings.TrimPrefix(id.version, "go")
@@ -96,7 +171,7 @@ func identityOf(purl packageurl.PackageURL) identity {
 	return id
 }
 
-// String returns the package URL without its version.
+// String returns the package URL without version and qualifiers.
 func (id identity) String() string {
 	namespace, name := id.distribution, id.name
 	if at := strings.LastIndex(name, "/"); at >= 0 {
@@ -127,34 +202,49 @@ func identityOfFinding(pkg finding.Package) (id identity, known bool) {
 // names reports whether the identity of a selector is that of a package.
 func (id identity) names(pkg identity) bool {
 	sameDistribution := id.distribution == pkg.distribution || id.distribution == "" || pkg.distribution == ""
-	return id.kind == pkg.kind && id.name == pkg.name && sameDistribution && (id.version == "" || id.version == pkg.version)
+	return id.kind == pkg.kind && id.name == pkg.name && sameDistribution && (id.version == "" || id.version == pkg.version) && id.overlaps(pkg.variant)
 }
 
-// Subject returns what selectors of the same package by its package URL have in common, whichever version and distribution they name.
-func (p Package) Subject() string {
+// Build is which builds of a package a selector selects. Empty parts select all.
+type Build struct {
+	version string
+	variant
+}
+
+// Overlaps reports whether there may be a build that both select.
+func (b Build) Overlaps(other Build) bool {
+	return (b.version == other.version || b.version == "" || other.version == "") && b.overlaps(other.variant)
+}
+
+// Subject returns what selectors of the same package by its package URL have in common, and the builds of it that this one selects.
+func (p Package) Subject() (subject string, of Build) {
 	s := p.compiled()
 	if s.named == nil {
-		return p.Name
+		return p.Name, Build{version: p.Version}
 	}
-	return s.named.kind + "/" + s.named.name
+	return s.named.kind + "/" + s.named.name, Build{s.named.version, s.named.variant}
 }
 
 // RepositoriesOf returns the repositories that a package URL of an image may name by its repository_url, as image references name them. Some tools
-// leave out the image's name there.
+// leave out the image's name there. A package URL of the type docker has a namespace, and names Docker Hub without a repository_url.
 func RepositoriesOf(purl packageurl.PackageURL) (repositories []string) {
 	url := strings.TrimSuffix(purl.Qualifiers.Map()["repository_url"], "/")
-	for _, scheme := range []string{"https://", "http://", "docker://"} {
+	for _, scheme := range []string{"https://", "http://", "docker://", "oci://"} {
 		url = strings.TrimPrefix(url, scheme)
+	}
+	if url == "" && purl.Type == packageurl.TypeDocker {
+		url = "docker.io"
 	}
 	host, path, _ := strings.Cut(url, "/")
 	host = workerapi.CanonicalHost(host)
 	whole := strings.TrimSuffix(host+"/"+path, "/")
-	candidates := []string{whole, whole + "/" + purl.Name}
-	if strings.EqualFold(path[strings.LastIndex(path, "/")+1:], purl.Name) {
+	name := strings.TrimPrefix(purl.Namespace+"/"+purl.Name, "/")
+	candidates := []string{whole, whole + "/" + name}
+	if strings.EqualFold(path, name) || strings.HasSuffix(strings.ToLower(path), "/"+strings.ToLower(name)) {
 		candidates = candidates[:1]
 	}
 	for _, candidate := range candidates {
-		if ref, err := image.ParseReference(candidate); err == nil && strings.Contains(candidate, "/") {
+		if ref, err := image.ParseReference(candidate); err == nil && host != "" && strings.Contains(candidate, "/") {
 			repositories = append(repositories, ref.Repository)
 		}
 	}
@@ -175,7 +265,7 @@ func (p Package) compiled() selector {
 	s := selector{
 		name: image.CompileGlob(p.Name), version: image.CompileGlob(p.Version), anyName: p.Name == "", anyVersion: p.Version == "", kind: p.Type,
 	}
-	purl, err := packageurl.FromString(p.Name)
+	purl, err := packageurl.FromString(p.FullName())
 	if err != nil {
 		return s
 	}
@@ -183,6 +273,9 @@ func (p Package) compiled() selector {
 		purl.Version, s.anyVersion = p.Version, true // it is compared as part of the identity
 	}
 	named := identityOf(purl)
+	if purl.Subpath != "" && purl.Type != packageurl.TypeGolang {
+		named = identity{} // a part of a package, which no finding is about
+	}
 	s.named = &named
 	return s
 }

@@ -146,7 +146,7 @@ func (a operations) exceptionDetails(kind string, object *metav1.ObjectMeta, spe
 		Reason: e.Reason, Action: e.Action, Vulnerabilities: e.Vulnerabilities, Images: e.Images, CreationTime: e.Created.UTC(), ExpirationTime: utcOf(e.Expires),
 	}
 	for _, p := range e.Packages {
-		details.Packages = append(details.Packages, restv1.PackageSelector{Name: p.Name, Version: p.Version, Type: p.Type})
+		details.Packages = append(details.Packages, restv1.PackageSelector{Name: p.FullName(), Version: p.Version, Type: p.Type})
 	}
 	if status.Findings != nil && details.State != restv1.ExceptionExpired {
 		details.Findings = ptr.To(int(*status.Findings))

@@ -47,9 +47,10 @@ type storedStatement struct {
 }
 
 type storedPackage struct {
-	Name    string `json:"name"`
-	Version string `json:"version,omitempty"`
-	Type    string `json:"type"`
+	Name       string `json:"name"`
+	Version    string `json:"version,omitempty"`
+	Type       string `json:"type"`
+	Qualifiers string `json:"qualifiers,omitempty"`
 }
 
 // saveImageVEX replaces what is stored about an image by the policy of a result.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/attached"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -57,6 +58,11 @@ func Drafts(document []byte, defaults Defaults) ([]Draft, error) {
 	var issued time.Time
 	if parsed.Timestamp != nil {
 		issued = *parsed.Timestamp
+	}
+	for i := range parsed.Statements {
+		if at := attached.TimeOf(parsed, &parsed.Statements[i]); !at.IsZero() {
+			parsed.Statements[i].Timestamp = &at
+		}
 	}
 	vex.SortStatements(parsed.Statements, issued)
 	var drafts []Draft
@@ -95,17 +101,12 @@ func draftOf(document *vex.VEX, statement *vex.Statement, defaults Defaults) (Dr
 	if spec.ExpirationTime == nil && (spec.Status == v1alpha1.VEXAffected || spec.Status == v1alpha1.VEXUnderInvestigation) {
 		return Draft{}, fmt.Errorf("its status is %s, and such an exception must end: give --until", spec.Status)
 	}
-	names := []vex.VulnerabilityID{statement.Vulnerability.Name}
-	if statement.Vulnerability.Name == "" {
-		names = []vex.VulnerabilityID{vex.VulnerabilityID(statement.Vulnerability.ID)}
-	}
-	for _, name := range append(names, statement.Vulnerability.Aliases...) {
-		if name != "" && !slices.Contains(spec.Vulnerabilities, string(name)) {
-			spec.Vulnerabilities = append(spec.Vulnerabilities, string(name))
-		}
-	}
+	spec.Vulnerabilities = attached.NamesOf(&statement.Vulnerability)
 	if len(spec.Vulnerabilities) == 0 {
 		return Draft{}, errors.New("it names no vulnerability")
+	}
+	if first := spec.Vulnerabilities[0]; attached.IsAddress(first) {
+		return Draft{}, fmt.Errorf("%q contains no ID of a known form: set the name of the vulnerability", first)
 	}
 	if err := selectProducts(&spec, statement.Products); err != nil {
 		return Draft{}, err
@@ -224,7 +225,7 @@ func selectorsOf(subcomponents []vex.Subcomponent) (selectors []v1alpha1.Package
 // selectorOf returns the package that a URL names, as findings name it.
 func selectorOf(purl packageurl.PackageURL) (v1alpha1.PackageSelector, error) {
 	selected, err := exception.PackageOf(purl)
-	return v1alpha1.PackageSelector{Name: selected.Name, Version: selected.Version, Type: selected.Type}, err
+	return v1alpha1.PackageSelector{Name: selected.FullName(), Version: selected.Version, Type: selected.Type}, err
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)

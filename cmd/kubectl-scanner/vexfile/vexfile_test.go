@@ -71,6 +71,7 @@ func TestDrafts(t *testing.T) {
 			}),
 		},
 		"a package":    {statement(`{"@id": "pkg:apk/wolfi/git@2.39.0-r1"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:apk/wolfi/git", Version: "2.39.0-r1"})},
+		"a release":    {statement(`{"@id": "pkg:apk/wolfi/git@2.39.0-r1?arch=x86_64&distro=wolfi-20230201&upstream=x"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:apk/wolfi/git?arch=amd64&distro=wolfi-20230201", Version: "2.39.0-r1"})},
 		"a Go module":  {statement(`{"@id": "pkg:golang/golang.org/x/net@v0.17.0"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:golang/golang.org/x/net", Version: "0.17.0"})},
 		"an epoch":     {statement(`{"@id": "pkg:rpm/redhat/openssl@3.0.7-1.el9?epoch=1"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:rpm/redhat/openssl", Version: "1:3.0.7-1.el9"})},
 		"an npm scope": {statement(`{"@id": "pkg:npm/%40types/node"}`, notAffected), packages(v1alpha1.PackageSelector{Name: "pkg:npm/%40types/node"})},
@@ -111,6 +112,7 @@ func TestRefusals(t *testing.T) {
 		"a glob as the repository":  {string(documentOf(statement(`{"@id": "pkg:oci/web?repository_url=*/web"}`, notAffected))), "takes for a glob"},
 		"a glob as the tag":         {string(documentOf(statement(`{"@id": "pkg:oci/web?repository_url=ghcr.io/shop/web&tag=1.%3F"}`, notAffected))), "takes for a glob"},
 		"an image without a name":   {string(documentOf(statement(`{"@id": "pkg:oci/web"}`, notAffected))), "neither a digest nor a repository_url"},
+		"an address without an ID":  {strings.Replace(string(documentOf(statement(web, notAffected))), `"name": "CVE-1", "aliases": ["GHSA-a"]`, `"@id": "https://example.com/7"`, 1), "no ID of a known form"},
 		"an unknown type":           {string(documentOf(statement(`{"@id": "pkg:thing/thing@1"}`, notAffected))), "type that is not known"},
 		"a glob":                    {string(documentOf(statement(`{"@id": "pkg:deb/debian/%2A"}`, notAffected))), "glob"},
 		"images and packages":       {string(documentOf(statement(web+`, {"@id": "pkg:deb/debian/bash"}`, notAffected))), "images and packages"},
@@ -128,11 +130,24 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestAddress: a vulnerability that is named by the address of its advisory has the ID in that.
+func TestAddress(t *testing.T) {
+	document := strings.Replace(string(documentOf(statement(web, notAffected))), `"name": "CVE-1"`, `"@id": "https://nvd.nist.gov/vuln/detail/CVE-2024-1234"`, 1)
+	drafts, err := Drafts([]byte(document), Defaults{})
+	if err != nil || len(drafts) != 1 {
+		t.Fatalf("%d drafts, %v", len(drafts), err)
+	}
+	if diff := cmp.Diff([]string{"CVE-2024-1234", "GHSA-a"}, drafts[0].Spec.Vulnerabilities); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestLatestStatementCounts: a later statement about the same replaces an earlier one, wherever it is in the document.
 func TestLatestStatementCounts(t *testing.T) {
 	early := statement(web, `"status": "under_investigation", "timestamp": "2026-01-02T00:00:00Z"`)
 	late := statement(web, notAffected+`, "timestamp": "2026-01-03T00:00:00Z"`)
-	for _, document := range [][]byte{documentOf(early, late), documentOf(late, early)} {
+	changed := statement(web, notAffected+`, "timestamp": "2026-01-01T00:00:00Z", "last_updated": "2026-01-03T00:00:00Z"`)
+	for _, document := range [][]byte{documentOf(early, late), documentOf(late, early), documentOf(changed, early)} {
 		drafts, err := Drafts(document, Defaults{Expires: end})
 		if err != nil || len(drafts) != 1 || drafts[0].Spec.Status != "not_affected" {
 			t.Errorf("%+v, %v; want one with the later status", drafts, err)

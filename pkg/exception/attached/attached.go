@@ -24,6 +24,7 @@ import (
 	"github.com/package-url/packageurl-go"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -67,8 +68,8 @@ type claim struct {
 	exception.Exception
 	// names are the IDs of the vulnerability in upper case.
 	names map[string]bool
-	// versions are those of each package that the statement is about, by exception.Package.Subject. Without packages, it is about the whole image.
-	versions map[string][]string
+	// builds are those of each package that the statement is about, by exception.Package.Subject. Without packages, it is about the whole image.
+	builds   map[string][]exception.Build
 	document int
 }
 
@@ -138,11 +139,11 @@ func (c *claim) overlaps(other *claim) bool {
 	if c.Packages == nil || other.Packages == nil {
 		return true
 	}
-	for subject, versions := range c.versions {
-		others, found := other.versions[subject]
-		if found && (slices.Contains(versions, "") || slices.Contains(others, "") ||
-			slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(others, v) })) {
-			return true
+	for subject, builds := range c.builds {
+		for _, build := range other.builds[subject] {
+			if slices.ContainsFunc(builds, build.Overlaps) {
+				return true
+			}
 		}
 	}
 	return false
@@ -224,13 +225,7 @@ func claimOf(document *vex.VEX, statement *vex.Statement, img Image) (c *claim, 
 	for _, id := range c.Vulnerabilities {
 		c.names[strings.ToUpper(id)] = true
 	}
-	switch {
-	case statement.Timestamp != nil:
-		c.Created = statement.Timestamp.UTC()
-	case document.Timestamp != nil:
-		c.Created = document.Timestamp.UTC()
-	}
-	c.Created = c.Created.Truncate(time.Millisecond)
+	c.Created = TimeOf(document, statement).UTC().Truncate(time.Millisecond)
 	subcomponents, isAbout := img.subcomponents(statement.Products)
 	if !isAbout {
 		return nil, "", nil
@@ -239,6 +234,9 @@ func claimOf(document *vex.VEX, statement *vex.Statement, img Image) (c *claim, 
 		return nil, "", fmt.Errorf("it has %d subcomponents, more than %d", len(subcomponents), maxPackages)
 	}
 	err = c.selectPackages(subcomponents)
+	if err == nil && c.suppresses() && !slices.ContainsFunc(c.Vulnerabilities, func(id string) bool { return !IsAddress(id) }) {
+		return nil, fmt.Sprintf("it names the vulnerability by the address %.200s, in which is no ID of a known form; set its name", c.Vulnerabilities[0]), nil
+	}
 	if err == nil {
 		return c, "", nil
 	}
@@ -246,20 +244,82 @@ func claimOf(document *vex.VEX, statement *vex.Statement, img Image) (c *claim, 
 		return nil, err.Error(), nil
 	}
 	// What cannot be read must not suppress less: a statement that the image is affected is about all of it then.
-	c.versions, c.Packages = nil, nil
+	c.builds, c.Packages = nil, nil
 	return c, "", nil
 }
 
-// namesOf returns the ID and the aliases of a vulnerability.
+// TimeOf returns when a statement was made or changed last; zero if it has no time. A statement without a time has that of its document.
+func TimeOf(document *vex.VEX, statement *vex.Statement) time.Time {
+	latest := func(times ...*time.Time) (at time.Time) {
+		for _, t := range times {
+			if t != nil && t.After(at) {
+				at = *t
+			}
+		}
+		return at
+	}
+	if at := latest(statement.Timestamp, statement.LastUpdated); !at.IsZero() {
+		return at
+	}
+	return latest(document.Timestamp, document.LastUpdated)
+}
+
+// NamesOf returns the ID and the aliases of a vulnerability, at most one more than are read. Of one that is named by an address, it is the ID in that:
+// addresses of advisories end in it, or have it as a parameter. An address without an ID of a known form stays as it is.
+func NamesOf(v *vex.Vulnerability) (names []string) {
+	for i, name := range append([]vex.VulnerabilityID{v.Name, vex.VulnerabilityID(v.ID)}, v.Aliases...) {
+		id, isKnown := idIn(string(name))
+		if i == 1 && len(names) > 0 && !isKnown || id == "" || slices.Contains(names, id) {
+			continue // the author's own address of what has a name
+		}
+		if names = append(names, id); len(names) > maxNames {
+			break
+		}
+	}
+	return names
+}
+
+// IsAddress reports whether a name is an address, which no finding has as its ID.
+func IsAddress(name string) bool {
+	return strings.Contains(name, "://") || strings.HasPrefix(name, "urn:")
+}
+
+// anyYear accepts each year of an ID.
+var anyYear = time.Date(9998, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// idIn returns the ID that an address names; the name itself if it is no address, or does not name exactly one. isKnown is false for an ID of no known form.
+func idIn(name string) (id string, isKnown bool) {
+	if !IsAddress(name) {
+		_, isKnown := finding.ParseID(name, anyYear)
+		return name, isKnown
+	}
+	text, err := url.PathUnescape(name)
+	if err != nil {
+		return name, false
+	}
+	separators := "/?&=#"
+	if strings.HasPrefix(text, "urn:") {
+		separators += ":"
+	}
+	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
+		part = strings.TrimSuffix(strings.TrimSuffix(part, ".html"), ".json")
+		found, isID := finding.ParseID(part, anyYear)
+		if !isID || !strings.EqualFold(found, part) {
+			continue
+		}
+		if id != "" && id != found {
+			return name, false
+		}
+		id = found
+	}
+	return cmp.Or(id, name), id != ""
+}
+
+// namesOf is NamesOf with bounds.
 func namesOf(v *vex.Vulnerability) (names []string, err error) {
-	first := cmp.Or(string(v.Name), v.ID)
-	for _, name := range append([]vex.VulnerabilityID{vex.VulnerabilityID(first)}, v.Aliases...) {
-		if name != "" && !slices.Contains(names, string(name)) {
-			names = append(names, string(name))
-		}
-		if len(name) > maxIDBytes || len(names) > maxNames {
-			return nil, fmt.Errorf("the vulnerability %.40q has more than %d IDs, or one of more than %d bytes", first, maxNames, maxIDBytes)
-		}
+	names = NamesOf(v)
+	if len(names) > maxNames || slices.ContainsFunc(names, func(name string) bool { return len(name) > maxIDBytes }) {
+		return nil, fmt.Errorf("the vulnerability %.40q has more than %d IDs, or one of more than %d bytes", names[0], maxNames, maxIDBytes)
 	}
 	if len(names) == 0 {
 		return nil, errors.New("it names no vulnerability")
@@ -273,7 +333,8 @@ func reasonOf(document *vex.VEX, statement *vex.Statement) string {
 }
 
 // subcomponents returns the subcomponents of those products that are the image, none if one of them has none: then the statement is about the
-// whole image. A product that is a package is that package in the image. A statement without products is about what its document is attached to.
+// whole image. A product that is a package is that package in the image. A statement without products is about what its document is attached to. Packages
+// for architectures that do not run in the image are left out.
 func (img Image) subcomponents(products []vex.Product) (of []vex.Subcomponent, isAbout bool) {
 	if len(products) == 0 {
 		return nil, true
@@ -283,18 +344,30 @@ func (img Image) subcomponents(products []vex.Product) (of []vex.Subcomponent, i
 		product := &products[i]
 		switch {
 		case img.is(&product.Component):
-			isAbout = true
 			whole = whole || len(product.Subcomponents) == 0
 			of = append(of, product.Subcomponents...)
 		case len(product.Subcomponents) == 0 && isPackage(&product.Component):
-			isAbout = true
 			of = append(of, vex.Subcomponent{Component: product.Component})
 		}
 	}
 	if whole {
-		return nil, isAbout
+		return nil, true
 	}
-	return of, isAbout
+	of = slices.DeleteFunc(of, func(s vex.Subcomponent) bool { return !img.mayContain(&s.Component) })
+	return of, len(of) > 0
+}
+
+// predecessors maps architectures to those whose packages may be in the same image.
+var predecessors = map[string]string{"amd64": "386", "arm64": "arm"}
+
+// mayContain reports whether a package is for the image's architecture.
+func (img Image) mayContain(component *vex.Component) bool {
+	purl, err := packageurl.FromString(cmp.Or(component.Identifiers[vex.PURL], component.ID))
+	if err != nil {
+		return true
+	}
+	arch := exception.ArchitectureOf(purl)
+	return arch == "" || arch == img.Architecture || arch == predecessors[img.Architecture]
 }
 
 // isPackage reports whether a component is a package and no image, by its package URL.
@@ -330,7 +403,7 @@ func (img Image) is(component *vex.Component) bool {
 	if strings.HasPrefix(version, "sha256:") {
 		return slices.Contains(img.Digests, version)
 	}
-	if version != "" || qualifiers["tag"] != "" || qualifiers["repository_url"] == "" {
+	if version != "" || qualifiers["tag"] != "" {
 		return false
 	}
 	own, err := image.ParseReference(img.Repository)
@@ -361,11 +434,12 @@ func (c *claim) selectPackages(subcomponents []vex.Subcomponent) error {
 		if err != nil {
 			return err
 		}
-		if c.versions == nil {
-			c.versions = map[string][]string{}
+		if c.builds == nil {
+			c.builds = map[string][]exception.Build{}
 		}
-		if subject := selected.Subject(); !slices.Contains(c.Packages, selected) {
-			c.versions[subject] = append(c.versions[subject], selected.Version)
+		if !slices.Contains(c.Packages, selected) {
+			subject, build := selected.Subject()
+			c.builds[subject] = append(c.builds[subject], build)
 			c.Packages = append(c.Packages, selected)
 		}
 	}

@@ -98,6 +98,27 @@ func TestExceptions(t *testing.T) {
 		"another vulnerability beside it":     {[]string{about(notAffected), strings.Replace(about(affected), "CVE-1", "CVE-2", 1)}, nil, "contradicts itself about CVE-2"}, // they share an alias
 		"affected later":                      {[]string{about(notAffected), about(affected, later)}, nil, ""},
 		"affected later, in lower case":       {[]string{about(notAffected), strings.ToLower(`{"vulnerability": {"name": "CVE-1"},`) + affected + "," + later + "}"}, nil, ""},
+		"changed later":                       {[]string{about(notAffected, `"timestamp": "2025-01-01T00:00:00Z"`, `"last_updated": "2026-03-01T00:00:00Z"`), about(affected, later)}, []string{whole}, ""},
+		"affected, changed later":             {[]string{about(notAffected, later), about(affected, `"last_updated": "2026-03-01T00:00:00Z"`)}, nil, ""},
+		"changed at the same time":            {[]string{about(notAffected, later), about(affected, `"last_updated": "2026-02-01T00:00:00Z"`)}, nil, "contradicts itself"},
+		"an address of an ID":                 {[]string{`{"vulnerability": {"@id": "https://nvd.nist.gov/vuln/detail/CVE-2024-1234"},` + notAffected + `}`}, []string{"not_affected CVE-2024-1234"}, ""},
+		"an address of GitHub":                {[]string{`{"vulnerability": {"@id": "https://github.com/advisories/GHSA-AAAA-bbbb-cccc"},` + notAffected + `}`}, []string{"not_affected GHSA-aaaa-bbbb-cccc"}, ""},
+		"an address with a parameter":         {[]string{`{"vulnerability": {"@id": "https://www.cve.org/CVERecord?id=CVE-2024-1234"},` + notAffected + `}`}, []string{"not_affected CVE-2024-1234"}, ""},
+		"an address of Red Hat":               {[]string{`{"vulnerability": {"@id": "https://access.redhat.com/errata/RHSA-2024%3A1234"},` + notAffected + `}`}, []string{"not_affected RHSA-2024:1234"}, ""},
+		"an address of a page":                {[]string{`{"vulnerability": {"@id": "https://rustsec.org/advisories/RUSTSEC-2021-0001.html"},` + notAffected + `}`}, []string{"not_affected RUSTSEC-2021-0001"}, ""},
+		"a URN":                               {[]string{`{"vulnerability": {"@id": "urn:cve:CVE-2024-1234"},` + notAffected + `}`}, []string{"not_affected CVE-2024-1234"}, ""},
+		"an address beside a name":            {[]string{`{"vulnerability": {"@id": "https://pkg.go.dev/vuln/GO-2024-2687", "name": "CVE-1"},` + notAffected + `}`}, []string{"not_affected CVE-1,GO-2024-2687"}, ""},
+		"an address as the name":              {[]string{`{"vulnerability": {"name": "https://osv.dev/vulnerability/GO-2024-2687"},` + notAffected + `}`}, []string{"not_affected GO-2024-2687"}, ""},
+		"an address of the author":            {[]string{`{"vulnerability": {"@id": "https://example.com/7", "name": "CVE-1"},` + notAffected + `}`}, []string{"not_affected CVE-1"}, ""},
+		"an address without an ID":            {[]string{`{"vulnerability": {"@id": "https://example.com/7"},` + notAffected + `}`}, nil, "no ID of a known form"},
+		"an address with two IDs":             {[]string{`{"vulnerability": {"@id": "https://example.com/CVE-2024-1234/CVE-2024-1235"},` + notAffected + `}`}, nil, "no ID of a known form"},
+		"an address with a part of an ID":     {[]string{`{"vulnerability": {"@id": "https://example.com/not-CVE-2024-1234"},` + notAffected + `}`}, nil, "no ID of a known form"},
+		"affected by an address":              {[]string{strings.Replace(about(notAffected), "CVE-1", "CVE-2024-1234", 1), `{"vulnerability": {"@id": "https://nvd.nist.gov/vuln/detail/cve-2024-1234"},` + affected + `,` + later + `}`}, nil, ""},
+		"two architectures":                   {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl?arch=amd64"}`)), about(affected, products(`{"@id": "pkg:deb/debian/openssl?arch=arm64"}`))}, []string{whole + " pkg:deb/debian/openssl"}, ""},
+		"two releases":                        {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl?distro=debian-12"}`)), about(affected, products(`{"@id": "pkg:deb/debian/openssl?distro=debian-11"}`))}, []string{whole + " pkg:deb/debian/openssl"}, ""},
+		"affected later in a release":         {[]string{about(notAffected, products(`{"@id": "pkg:deb/debian/openssl"}`)), about(affected, later, products(`{"@id": "pkg:deb/debian/openssl?distro=debian-11"}`))}, nil, ""},
+		"a package of another architecture":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "pkg:deb/debian/openssl?arch=arm64"}]}`))}, nil, "makes no statement about this image"},
+		"Docker Hub's image":                  {[]string{about(notAffected, products(`{"@id": "pkg:docker/shop/web?repository_url=registry.example.com"}`))}, []string{whole}, ""},
 		"affected before":                     {[]string{about(notAffected, later), about(affected)}, []string{whole}, ""},
 		"affected later in one package":       {[]string{about(notAffected), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, nil, ""},
 		"affected later in another package":   {[]string{about(notAffected, products(`{"@id": "pkg:oci/web@`+digest+`", "subcomponents": [{"@id": "pkg:deb/debian/zlib"}]}`)), about(affected, later, products(`{"@id": "pkg:oci/web@`+digest+`", `+openssl+`}`))}, []string{whole + " pkg:deb/debian/zlib"}, ""},
@@ -134,6 +155,28 @@ func aliases(n int) string {
 		fmt.Fprintf(&all, `,"B-%d"`, i)
 	}
 	return all.String()
+}
+
+// TestDocumentTime: a document that was changed later counts more, by its own time.
+func TestDocumentTime(t *testing.T) {
+	changed := func(id, statement string) []byte {
+		return []byte(strings.Replace(string(openVEX(id, statement)), `"version"`, `"last_updated": "2026-03-01T00:00:00Z", "version"`, 1))
+	}
+	for name, tt := range map[string]struct {
+		documents [][]byte
+		want      []string
+	}{
+		"not affected later":                {[][]byte{changed("one", about(notAffected)), openVEX("two", about(affected, later))}, []string{"not_affected CVE-1,GHSA-a"}},
+		"affected later":                    {[][]byte{openVEX("one", about(notAffected, later)), changed("two", about(affected))}, nil},
+		"a statement has a time of its own": {[][]byte{changed("one", about(notAffected, `"timestamp": "2026-01-15T00:00:00Z"`)), openVEX("two", about(affected, later))}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, problem := described(tt.documents...)
+			if diff := cmp.Diff(tt.want, got); diff != "" || problem != "" {
+				t.Errorf("exceptions (-want +got):\n%s; problem %q", diff, problem)
+			}
+		})
+	}
 }
 
 // TestSeveralDocuments: the latest statement counts, whichever document has it. Documents that contradict each other do not count,

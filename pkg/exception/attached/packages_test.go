@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/openvex/go-vex/pkg/vex"
 	"github.com/package-url/packageurl-go"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -71,6 +72,27 @@ func TestPackageURLsOfOtherTools(t *testing.T) {
 		"pip-audit, a name with a dot":      {"pkg:pypi/ruamel.yaml@0.17.0", finding.Package{Name: "ruamel-yaml", Version: "0.17.0", Type: "python"}},
 		"cyclonedx-gomod":                   {"pkg:golang/std@go1.22.0?type=module", finding.Package{Name: "stdlib", Version: "go1.22.0", Type: "go-module", PURL: "pkg:golang/stdlib@1.22.0"}},
 		"Trivy, Red Hat":                    {"pkg:rpm/rhel/openssl-libs@3.0.7-6.el9_2?epoch=1", finding.Package{Name: "openssl-libs", Version: "1:3.0.7-6.el9_2", Type: "rpm", PURL: "pkg:rpm/redhat/openssl-libs@3.0.7-6.el9_2?epoch=1"}},
+		"Trivy, a point release":            {"pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12.5", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12"}},
+		"Trivy, Amazon Linux":               {"pkg:rpm/amazon/curl@8.0?arch=x86_64&distro=amazon-2+%28Karoo%29", finding.Package{Name: "curl", Version: "8.0", Type: "rpm", PURL: "pkg:rpm/amzn/curl@8.0?arch=x86_64&distro=amzn-2"}},
+		"Docker Scout":                      {"pkg:deb/debian/libc6@2.36?os_distro=bookworm&os_name=debian&os_version=12", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12"}},
+		"Ubuntu, a release by its name":     {"pkg:deb/ubuntu/libc6@2.35?arch=source&distro=jammy", finding.Package{Name: "libc6", Version: "2.35", Type: "deb", PURL: "pkg:deb/ubuntu/libc6@2.35?arch=amd64&distro=ubuntu-22.04"}},
+		"a minor release of Red Hat":        {"pkg:rpm/redhat/a@1?arch=noarch&distro=rhel-9", finding.Package{Name: "a", Version: "1", Type: "rpm", PURL: "pkg:rpm/redhat/a@1?arch=x86_64&distro=rhel-9.4"}},
+		"a number alone":                    {"pkg:apk/alpine/musl@1.2?distro=3.18", finding.Package{Name: "musl", Version: "1.2", Type: "apk", PURL: "pkg:apk/alpine/musl@1.2?arch=x86_64&distro=alpine-3.18.0"}},
+		"a finding without qualifiers":      {"pkg:apk/alpine/musl@1.2?arch=x86_64&distro=alpine-3.18.0", finding.Package{Name: "musl", Version: "1.2", Type: "apk"}},
+		"a 32-bit build":                    {"pkg:deb/debian/libc6@2.36?arch=i386", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=i386&distro=debian-12"}},
+		"a scope that is not escaped":       {"pkg:npm/@angular/core@16.0.0", finding.Package{Name: "@angular/core", Version: "16.0.0", Type: "npm", PURL: "pkg:npm/%40angular/core@16.0.0"}},
+		"a scope with an escaped slash":     {"pkg:npm/%40angular%2Fcore@16.0.0", finding.Package{Name: "@angular/core", Version: "16.0.0", Type: "npm", PURL: "pkg:npm/%40angular/core@16.0.0"}},
+		"a scope and no package URL":        {"pkg:npm/%40angular/core", finding.Package{Name: "@angular/core", Version: "16.0.0", Type: "npm"}},
+		"Maven with a type":                 {"pkg:maven/org.dom4j/dom4j@2.1.0?type=jar", finding.Package{Name: "dom4j", Version: "2.1.0", Type: "java-archive", PURL: "pkg:maven/org.dom4j/dom4j@2.1.0"}},
+		"Maven with a classifier":           {"pkg:maven/org.dom4j/dom4j@2.1.0?classifier=jar", finding.Package{Name: "dom4j", Version: "2.1.0", Type: "java-archive", PURL: "pkg:maven/org.dom4j/dom4j@2.1.0"}},
+		"Maven, a plugin of Jenkins":        {"pkg:maven/org.jenkins-ci.plugins/git@4.0?type=hpi", finding.Package{Name: "git", Version: "4.0", Type: "jenkins-plugin", PURL: "pkg:maven/org.jenkins-ci.plugins/git@4.0"}},
+		"a plugin of Jenkins by its group":  {"pkg:maven/io.jenkins.plugins/configuration-as-code@1.0", finding.Package{Name: "io.jenkins.plugins:configuration-as-code", Version: "1.0", Type: "jenkins-plugin"}},
+		"Go, +incompatible":                 {"pkg:golang/github.com/docker/docker@v24.0.0%2Bincompatible", finding.Package{Name: "github.com/docker/docker", Version: "v24.0.0+incompatible", Type: "go-module", PURL: "pkg:golang/github.com/docker/docker@v24.0.0%2Bincompatible"}},
+		"Go in upper case, no package URL":  {"pkg:golang/github.com/masterminds/goutils@v1.1.0", finding.Package{Name: "github.com/Masterminds/goutils", Version: "v1.1.0", Type: "go-module"}},
+		"Go's standard library, std@v":      {"pkg:golang/std@v1.22.0", finding.Package{Name: "stdlib", Version: "go1.22.0", Type: "go-module", PURL: "pkg:golang/stdlib@1.22.0"}},
+		"Go's standard library, no version": {"pkg:golang/std", finding.Package{Name: "stdlib", Version: "go1.22.0", Type: "go-module"}},
+		"Python, underscores":               {"pkg:pypi/zope_interface@5.0", finding.Package{Name: "zope.interface", Version: "5.0", Type: "python"}},
+		"Python, several separators":        {"pkg:pypi/Zope.-Interface@5.0", finding.Package{Name: "zope-interface", Version: "5.0", Type: "python", PURL: "pkg:pypi/zope.interface@5.0"}},
 		"a group of Maven in the name":      {"pkg:maven/org.dom4j/dom4j@2.1.0", finding.Package{Name: "org.dom4j:dom4j", Version: "2.1.0", Type: "java-archive"}},
 		"vexctl, a name in upper case":      {"pkg:pypi/PyYAML@6.0", finding.Package{Name: "pyyaml", Version: "6.0", Type: "python"}},
 	} {
@@ -83,6 +105,31 @@ func TestPackageURLsOfOtherTools(t *testing.T) {
 	}
 }
 
+// TestDockerHubRepositories: the same repository of Docker Hub, as tools write it.
+func TestDockerHubRepositories(t *testing.T) {
+	nginx := Image{Digests: []string{digest}, Architecture: "amd64", Repository: "docker.io/library/nginx"}
+	for id, want := range map[string]bool{
+		"pkg:oci/nginx?repository_url=index.docker.io/library/nginx":                  true,
+		"pkg:oci/nginx?repository_url=index.docker.io/library":                        true,
+		"pkg:oci/nginx?repository_url=registry-1.docker.io%2Flibrary%2Fnginx":         true,
+		"pkg:oci/nginx?repository_url=https://registry.hub.docker.com/library/nginx/": true,
+		"pkg:oci/nginx?repository_url=INDEX.docker.io/nginx":                          true,
+		"pkg:oci/nginx?repository_url=docker.io":                                      true,
+		"pkg:docker/nginx":                                                            true,
+		"pkg:docker/library/nginx":                                                    true,
+		"pkg:docker/library/nginx?repository_url=index.docker.io":                     true,
+		"pkg:docker/shop/nginx":                                                       false,
+		"pkg:docker/nginx@1":                                                          false,
+		"pkg:oci/nginx":                                                               false,
+		"pkg:oci/nginx?repository_url=ghcr.io/library/nginx":                          false,
+		"pkg:oci/nginx?repository_url=index.docker.io/shop":                           false,
+	} {
+		if got := nginx.is(&vex.Component{ID: id}); got != want {
+			t.Errorf("%s is %s: %v, want %v", id, nginx.Repository, got, want)
+		}
+	}
+}
+
 // TestOtherPackagesOfTheSameName: a statement about one package must not suppress the same vulnerability in another package with the same name.
 // CVE-2020-10683 is in both org.dom4j:dom4j and dom4j:dom4j; jQuery is in org.webjars, org.webjars.npm and org.webjars.bower.
 func TestOtherPackagesOfTheSameName(t *testing.T) {
@@ -90,13 +137,24 @@ func TestOtherPackagesOfTheSameName(t *testing.T) {
 		subcomponent string
 		in           finding.Package
 	}{
-		"any version":          {"pkg:maven/org.dom4j/dom4j", finding.Package{Name: "dom4j", Version: "1.6.1", Type: "java-archive", PURL: "pkg:maven/dom4j/dom4j@1.6.1"}},
-		"an unknown group":     {"pkg:maven/org.dom4j/dom4j", finding.Package{Name: "dom4j", Version: "1.6.1", Type: "java-archive"}},
-		"another scope of npm": {"pkg:npm/%40a/core@1.0.0", finding.Package{Name: "@b/core", Version: "1.0.0", Type: "npm", PURL: "pkg:npm/%40b/core@1.0.0"}},
-		"another ecosystem":    {"pkg:generic/node@18.0.0", finding.Package{Name: "node", Version: "18.0.0", Type: "npm", PURL: "pkg:npm/node@18.0.0"}},
-		"another distribution": {"pkg:deb/debian/zlib1g@1", finding.Package{Name: "zlib1g", Version: "1", Type: "deb", PURL: "pkg:deb/ubuntu/zlib1g@1"}},
-		"another epoch":        {"pkg:rpm/redhat/a@1?epoch=1", finding.Package{Name: "a", Version: "2:1", Type: "rpm", PURL: "pkg:rpm/redhat/a@1?epoch=2"}},
-		"the same version":     {"pkg:maven/org.webjars/jquery@3.4.0", finding.Package{Name: "jquery", Version: "3.4.0", Type: "java-archive", PURL: "pkg:maven/org.webjars.npm/jquery@3.4.0"}},
+		"any version":                                    {"pkg:maven/org.dom4j/dom4j", finding.Package{Name: "dom4j", Version: "1.6.1", Type: "java-archive", PURL: "pkg:maven/dom4j/dom4j@1.6.1"}},
+		"an unknown group":                               {"pkg:maven/org.dom4j/dom4j", finding.Package{Name: "dom4j", Version: "1.6.1", Type: "java-archive"}},
+		"another scope of npm":                           {"pkg:npm/%40a/core@1.0.0", finding.Package{Name: "@b/core", Version: "1.0.0", Type: "npm", PURL: "pkg:npm/%40b/core@1.0.0"}},
+		"another ecosystem":                              {"pkg:generic/node@18.0.0", finding.Package{Name: "node", Version: "18.0.0", Type: "npm", PURL: "pkg:npm/node@18.0.0"}},
+		"another distribution":                           {"pkg:deb/debian/zlib1g@1", finding.Package{Name: "zlib1g", Version: "1", Type: "deb", PURL: "pkg:deb/ubuntu/zlib1g@1"}},
+		"another release":                                {"pkg:deb/debian/libc6@2.36?distro=debian-11", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12"}},
+		"a release by its name":                          {"pkg:deb/debian/libc6@2.36?distro=bullseye", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12"}},
+		"a release of Docker's":                          {"pkg:deb/debian/libc6@2.36?os_distro=bullseye&os_name=debian&os_version=11", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12"}},
+		"a minor release":                                {"pkg:rpm/redhat/a@1?distro=rhel-9.2", finding.Package{Name: "a", Version: "1", Type: "rpm", PURL: "pkg:rpm/redhat/a@1?distro=rhel-9.4"}},
+		"a longer number":                                {"pkg:rpm/opensuse/a@1?distro=opensuse-leap-1", finding.Package{Name: "a", Version: "1", Type: "rpm", PURL: "pkg:rpm/opensuse/a@1?distro=opensuse-leap-15.5"}},
+		"a derived distribution":                         {"pkg:bitnami/redis@7?distro=photon-5", finding.Package{Name: "redis", Version: "7", Type: "bitnami", PURL: "pkg:bitnami/redis@7?distro=debian-12"}},
+		"another architecture":                           {"pkg:deb/debian/libc6@2.36?arch=arm64", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12"}},
+		"an architecture that the finding does not have": {"pkg:deb/debian/libc6@2.36?arch=arm64", finding.Package{Name: "libc6", Version: "2.36", Type: "deb"}},
+		"a 32-bit build":                                 {"pkg:deb/debian/libc6@2.36?arch=i386", finding.Package{Name: "libc6", Version: "2.36", Type: "deb", PURL: "pkg:deb/debian/libc6@2.36?arch=amd64&distro=debian-12"}},
+		"a build of Go":                                  {"pkg:golang/example.com/a@v1.0.0?goarch=arm64&goos=linux&type=module", finding.Package{Name: "example.com/a", Version: "v1.0.0", Type: "go-module", PURL: "pkg:golang/example.com/a@v1.0.0"}},
+		"a module in a module":                           {"pkg:golang/github.com/azure/azure-sdk-for-go@v1.0.0", finding.Package{Name: "github.com/Azure/azure-sdk-for-go/sdk/azcore", Version: "v1.0.0", Type: "go-module", PURL: "pkg:golang/github.com/Azure/azure-sdk-for-go@v1.0.0#sdk/azcore"}},
+		"another epoch":                                  {"pkg:rpm/redhat/a@1?epoch=1", finding.Package{Name: "a", Version: "2:1", Type: "rpm", PURL: "pkg:rpm/redhat/a@1?epoch=2"}},
+		"the same version":                               {"pkg:maven/org.webjars/jquery@3.4.0", finding.Package{Name: "jquery", Version: "3.4.0", Type: "java-archive", PURL: "pkg:maven/org.webjars.npm/jquery@3.4.0"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			product := `{"@id": "pkg:oci/web@` + digest + `", "subcomponents": [{"@id": "` + tt.subcomponent + `"}]}`

@@ -26,7 +26,7 @@ func (on suite) testImageStatements(t *testing.T) {
 		for _, id := range ids {
 			result.VEX.Statements = append(result.VEX.Statements, exception.Exception{
 				Name: "doc", Signer: "jane", Status: "not_affected", Justification: "component_not_present", Reason: "not there", Vulnerabilities: []string{id, "GHSA-" + id},
-				Packages: []exception.Package{{Name: "openssl", Version: "1.0", Type: "deb"}}, Created: f.clock.Now().UTC(),
+				Packages: []exception.Package{{Name: "openssl", Version: "1.0", Type: "deb", Qualifiers: "arch=amd64"}}, Created: f.clock.Now().UTC(),
 			})
 		}
 		got[bool](t)(f.SaveJobResult(t.Context(), result))
@@ -57,7 +57,7 @@ func (on suite) testImageStatements(t *testing.T) {
 	equal(t, "statements about images in blog", len(statements("blog").All()), 0)
 	equal(t, "a statement", set.All()[0], exception.Exception{
 		UID: set.All()[0].UID, Manifest: set.All()[0].Manifest, Name: "doc", Signer: "jane", Status: "not_affected", Justification: "component_not_present", Reason: "not there",
-		Vulnerabilities: []string{"CVE-2026-0001", "GHSA-CVE-2026-0001"}, Packages: []exception.Package{{Name: "openssl", Version: "1.0", Type: "deb"}},
+		Vulnerabilities: []string{"CVE-2026-0001", "GHSA-CVE-2026-0001"}, Packages: []exception.Package{{Name: "openssl", Version: "1.0", Type: "deb", Qualifiers: "arch=amd64"}},
 		Images: []string{"ghcr.io/*"}, Namespaces: map[string]bool{"shop": true}, Created: f.clock.Now().UTC(),
 	})
 	equal(t, "suppressed in web, api and all", suppressed(set), [3]int{1, 0, 1})

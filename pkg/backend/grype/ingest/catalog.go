@@ -377,7 +377,7 @@ func (i *Ingest) unfitting(b *parsedResult, statements []exception.Exception) (p
 	}
 	first := statements[all[0]]
 	return []string{fmt.Sprintf("%d of %d statements name no package of the image, such as %s %s for %s",
-		len(all), len(statements), first.Packages[0].Name, first.Packages[0].Version, first.Vulnerabilities[0])}, nil
+		len(all), len(statements), first.Packages[0].FullName(), first.Packages[0].Version, first.Vulnerabilities[0])}, nil
 }
 
 // truncate cuts a text to limit bytes, without a partial character at its end.
