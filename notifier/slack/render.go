@@ -122,12 +122,19 @@ func Title(d announce.Message) string {
 // fallback returns the text that Slack shows in notifications and that screen readers read: the title, the severities and what to do first.
 func fallback(d announce.Message) string {
 	text := Title(d)
-	counts := severities(d.Totals)
-	if _, exploited := d.Exploited(); d.Kind == announce.KindChanges && exploited != nil {
-		return text + " · " + counts // it says already what to do first
+	counts, separator := severities(d.Totals), ": "
+	isNamed := d.Exploited() != nil
+	switch {
+	case d.NotAnnounced > 0:
+		separator = " · in all " // the title counts others
+	case isNamed:
+		separator = " · "
 	}
 	if counts != "" {
-		text += ": " + counts
+		text += separator + counts
+	}
+	if isNamed {
+		return text // it says already what to do first
 	}
 	updates, worst := d.Actions, d.Worst
 	for _, s := range d.Sections {

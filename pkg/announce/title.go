@@ -13,6 +13,8 @@ import (
 const (
 	// MaxTitleBytes bounds Message.Title.
 	MaxTitleBytes = 256
+	// maxTitleLine is the room for a title that names a finding and why the message comes: that of a title in Slack.
+	maxTitleLine = 150
 	// maxTitleID bounds a vulnerability ID in a title.
 	maxTitleID = 64
 )
@@ -47,30 +49,54 @@ func (m Message) inCluster(namespace string) string {
 	return m.Cluster + "/" + namespace
 }
 
+// subject begins with what is known to be exploited, and with what to do about it, such as "Exploited now: CVE-2023-5363 in nginx (Deployment web and
+// 4 more): update libssl3 to 3.0.11-1, and 1 more exploited · shop". A phone shows little more than the beginning.
 func (m Message) subject() string {
-	all := Pluralize(m.Totals.Total(), "finding") + " in " + Pluralize(m.Images, "image")
-	if n := m.Totals.KnownExploited; n > 0 {
-		all = fmt.Sprintf("%d known exploited among %s", n, all)
+	n := m.Totals.KnownExploited
+	worst := m.Exploited()
+	switch {
+	case m.Kind == KindTest, worst == nil && n <= 0:
+		head, rest := m.occasion()
+		return head + rest
+	case worst == nil:
+		head, rest := m.occasion()
+		return fmt.Sprintf("Exploited now: %s · %s", Pluralize(n, "finding"), head+rest)
 	}
+	about := m.where()
+	if m.Kind != KindChanges {
+		about, _ = m.occasion()
+	}
+	about = " · " + about
+	title, room := m.exploitedTitle(*worst), max(maxTitleLine-len(about), maxTitleLine/2)
+	if len(title) > room {
+		worst.Workloads = nil
+		title = m.exploitedTitle(*worst)
+	}
+	return text.Truncate(title, room) + about
+}
+
+// occasion returns why a message comes and for what, such as "First scan of shop", and what it has, such as ": 3 findings in 2 images".
+func (m Message) occasion() (head, rest string) {
+	all := ": " + Pluralize(m.Totals.Total(), "finding") + " in " + Pluralize(m.Images, "image")
 	switch m.Kind {
 	case KindTest:
-		return "Test message for " + m.where()
+		return "Test message for " + m.where(), ""
 	case KindChanges:
-		return m.exploitedTitle()
+		return m.changesTitle(), ""
 	case KindBaselineRenewed:
-		return fmt.Sprintf("Baseline renewed for %s: %s", m.where(), all)
+		return "Baseline renewed for " + m.where(), all
 	case KindEngineChanged:
-		return fmt.Sprintf("Engine changed for %s: %s", m.where(), all)
+		return "Engine changed for " + m.where(), all
 	case KindEngineUpdated:
-		return fmt.Sprintf("Engine updated for %s: it finds %d more", m.where(), m.NotAnnounced)
+		return "Engine updated for " + m.where(), fmt.Sprintf(": it finds %d more", m.NotAnnounced)
 	case KindStoreRestored:
-		return fmt.Sprintf("Restored from a backup for %s: %s since then", m.where(), Pluralize(m.NotAnnounced, "finding"))
+		return "Restored from a backup for " + m.where(), fmt.Sprintf(": %s since then", Pluralize(m.NotAnnounced, "finding"))
 	case KindScheduledSummary:
-		return fmt.Sprintf("Summary of %s: %s%s", m.where(), all, m.Trend.title())
+		return "Summary of " + m.where(), all + m.Trend.title()
 	case KindFilterWidened:
-		return fmt.Sprintf("Wider filter for %s: %s not announced before", m.where(), Pluralize(m.NotAnnounced, "finding"))
+		return "Wider filter for " + m.where(), fmt.Sprintf(": %s not announced before", Pluralize(m.NotAnnounced, "finding"))
 	}
-	return fmt.Sprintf("First scan of %s: %s", m.where(), all)
+	return "First scan of " + m.where(), all
 }
 
 // title returns what has happened, such as ", 4 opened, 2 ended".
@@ -89,59 +115,63 @@ const (
 	maxTitleVersion  = 24
 )
 
-// exploitedTitle begins with what is known to be exploited and with what to do about it, such as "Exploited now: CVE-2023-5363 in nginx (Deployment web and
-// 4 more): update libssl3 to 3.0.11-1, and 1 more exploited · shop". A phone shows little more than the beginning. Without anything exploited, the
-// title is that of the changes.
-func (m Message) exploitedTitle() string {
-	title, n := m.changesTitle(), m.Totals.KnownExploited
-	section, item := m.Exploited()
-	switch {
-	case item == nil && n > 0:
-		return fmt.Sprintf("Exploited now: %s · %s", Pluralize(n, "finding"), title)
-	case item == nil:
-		return title
-	}
+// exploitedTitle names a finding that is known to be exploited, what to do about it, and the number of others.
+func (m Message) exploitedTitle(e Item) string {
 	what := "no fix yet"
-	if item.FixedIn != "" {
-		what = fmt.Sprintf("update %s to %s", text.Truncate(item.Package, maxTitlePackage), text.Truncate(strings.ReplaceAll(item.FixedIn, ", ", " or "), maxTitleVersion))
+	if e.FixedIn != "" {
+		what = fmt.Sprintf("update %s to %s", text.Truncate(e.Package, maxTitlePackage), text.Truncate(strings.ReplaceAll(e.FixedIn, ", ", " or "), maxTitleVersion))
 	}
 	more := ""
-	if n > 1 {
+	if n := m.Totals.KnownExploited; n > 1 {
 		more = fmt.Sprintf(", and %d more exploited", n-1)
 	}
-	image := FamiliarName(section.Repository)
+	image := FamiliarName(e.Repository)
 	if len(image) > maxTitleImage {
 		// The end tells images apart.
 		image = text.Truncate("…"+image[max(0, strings.LastIndex(image, "/")):], maxTitleImage)
 	}
-	return fmt.Sprintf("Exploited now: %s in %s%s: %s%s · %s", text.Truncate(item.ID, maxTitleID), image, m.runsIn(*section), what, more, m.where())
+	return fmt.Sprintf("Exploited now: %s in %s%s: %s%s", text.Truncate(e.ID, maxTitleID), image, m.runsIn(e.Workloads, e.MoreWorkloads), what, more)
 }
 
-// Exploited returns the worst finding of a message of changes that is known to be exploited, with its section; nil if no listed one is. One that is fixed
-// does not count.
-func (m Message) Exploited() (section *Section, item *Item) {
-	for s := range m.Sections {
-		for i := range m.Sections[s].Items {
-			candidate := &m.Sections[s].Items[i]
-			if !candidate.KnownExploited || candidate.Change == diff.ChangeFixed {
-				continue
-			}
-			if item == nil || candidate.Severity > item.Severity {
-				section, item = &m.Sections[s], candidate
-			}
+// Exploited returns the worst finding of a message that is known to be exploited, with its repository and workloads in messages of every kind; nil if no
+// listed one is. One that is fixed does not count.
+func (m Message) Exploited() (worst *Item) {
+	add := func(i Item, repository string, workloads []string, more int) {
+		if i.KnownExploited && i.Change != diff.ChangeFixed && (worst == nil || i.Severity > worst.Severity) {
+			i.Repository, i.Workloads, i.MoreWorkloads = repository, workloads, more
+			worst = &i
 		}
 	}
-	return section, item
+	for _, s := range m.Sections {
+		for _, i := range s.Items {
+			add(i, s.Repository, s.Workloads, s.MoreWorkloads)
+		}
+	}
+	rest := m.Worst
+	for _, a := range m.Actions {
+		n := min(max(a.Items, 0), len(rest))
+		for _, i := range rest[:n] {
+			add(i, a.Repository, a.Workloads, a.MoreWorkloads)
+		}
+		rest = rest[n:]
+	}
+	for _, i := range rest {
+		add(i, i.Repository, i.Workloads, i.MoreWorkloads)
+	}
+	if oldest := m.OldestExploited; worst == nil && oldest != nil {
+		add(*oldest, oldest.Repository, oldest.Workloads, oldest.MoreWorkloads)
+	}
+	return worst
 }
 
-// runsIn returns a workload of a section, rather one that runs all the time, and the number of the others, such as " (Deployment web and 4 more)".
-func (m Message) runsIn(s Section) string {
-	if len(s.Workloads) == 0 {
+// runsIn returns a workload, rather one that runs all the time, and the number of the others, such as " (Deployment web and 4 more)".
+func (m Message) runsIn(workloads []string, more int) string {
+	if len(workloads) == 0 {
 		return ""
 	}
-	first := max(0, slices.IndexFunc(s.Workloads, func(w string) bool { return !strings.HasPrefix(w, "CronJob ") && !strings.HasPrefix(w, "Job ") }))
-	name := text.Truncate(strings.Replace(s.Workloads[first], " "+m.Namespace+"/", " ", 1), maxTitleWorkload)
-	if more := len(s.Workloads) - 1 + max(0, s.MoreWorkloads); more > 0 {
+	first := max(0, slices.IndexFunc(workloads, func(w string) bool { return !strings.HasPrefix(w, "CronJob ") && !strings.HasPrefix(w, "Job ") }))
+	name := text.Truncate(strings.Replace(workloads[first], " "+m.Namespace+"/", " ", 1), maxTitleWorkload)
+	if more = len(workloads) - 1 + max(0, more); more > 0 {
 		name += fmt.Sprintf(" and %d more", more)
 	}
 	return " (" + name + ")"

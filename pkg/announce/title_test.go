@@ -64,7 +64,7 @@ func TestTitles(t *testing.T) {
 		"Exploited now: CVE-2 in …/image-1 (Deployment web): update libssl3 to 1 · shop":               longName,
 		"Exploited now: 2 findings · 2 new findings in shop":                                           onlyCounted,
 		"Fixed: CVE-1 in shop": over,
-		"First scan of shop: 1 known exploited among 3 findings in 2 images":               {Kind: KindFirstScan, Totals: finding.Counts{High: 3, KnownExploited: 1}, Images: 2},
+		"Exploited now: 1 finding · First scan of shop: 3 findings in 2 images": {Kind: KindFirstScan, Totals: finding.Counts{High: 3, KnownExploited: 1}, Images: 2},
 		"New: CVE-1 in prod-eu/shop":                                                       in("prod-eu", announced(item(diff.ChangeNew, "CVE-1"))),
 		"First scan of prod-eu/shop: 1 finding in 2 images":                                in("prod-eu", Message{Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2}),
 		"First scan of cluster prod-eu: 1 finding in 2 images":                             in("prod-eu", cluster(Message{Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2})),
@@ -121,6 +121,28 @@ func TestTitles(t *testing.T) {
 		}
 		if got := d.Title(); got != want {
 			t.Errorf("title %q, want %q", got, want)
+		}
+	}
+	// Messages of every kind begin with what is exploited, wherever they list it, and say why they come, however long the names are.
+	for _, kind := range []Kind{KindFirstScan, KindBaselineRenewed, KindEngineChanged, KindEngineUpdated, KindFilterWidened, KindStoreRestored, KindScheduledSummary} {
+		worse := Item{ID: "CVE-1", Severity: finding.Critical}
+		known := Item{ID: "CVE-2", Severity: finding.High, Package: "libssl3", FixedIn: "3.0.11-1", KnownExploited: true, Repository: "docker.io/library/nginx"}
+		m := Message{
+			Kind: kind, Namespace: "shop", Totals: finding.Counts{Critical: 1, High: 1, KnownExploited: 1}, Worst: []Item{worse, known}, NotAnnounced: 2,
+			Actions: []UpdateAction{{Items: 1}, {Items: 1, Repository: "docker.io/library/nginx", Workloads: []string{"Deployment shop/web"}}},
+		}
+		head, rest := m.occasion()
+		if got, want := m.Title(), "Exploited now: CVE-2 in nginx (Deployment web): update libssl3 to 3.0.11-1 · "+head; got != want {
+			t.Errorf("%s: title %q, want %q", kind, got, want)
+		}
+		long := strings.Repeat("é\"x", 60)
+		m.Worst[1].ID, m.Worst[1].Package, m.Actions[1].Repository, m.Actions[1].Workloads = strings.Repeat("x", 60), long, long, []string{long}
+		if got := m.Title(); !strings.HasPrefix(got, "Exploited now: xxx") || !strings.HasSuffix(got, " · "+head) || len(got) > 150 {
+			t.Errorf("%s, long names: title %q of %d bytes", kind, got, len(got))
+		}
+		m.Worst, m.Actions = m.Worst[:1], nil
+		if got, want := m.Title(), "Exploited now: 1 finding · "+head+rest; got != want {
+			t.Errorf("%s, only counted: title %q, want %q", kind, got, want)
 		}
 	}
 	long := announced(item(diff.ChangeNew, strings.Repeat("x", 100_000)))

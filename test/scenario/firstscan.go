@@ -209,7 +209,7 @@ func (e *Environment) checkSummary(ctx context.Context, namespace string, summar
 	counted := scanner.Status.Findings
 	total := int(counted.Critical + counted.High + counted.Medium + counted.Low + counted.Negligible + counted.Unknown)
 	switch {
-	case !summary.Summary || !strings.HasPrefix(summary.Headline, "First scan of "+namespace):
+	case !summary.Summary || !strings.Contains(summary.Headline, "First scan of "+namespace):
 		return fmt.Errorf("expected a summary of %s, the first message is %q", namespace, summary.Headline)
 	case summary.Findings != len(all) || total != len(all):
 		return fmt.Errorf("%s: the store has %d findings, the Scanner says %d, the summary %d", namespace, len(all), total, summary.Findings)

@@ -56,7 +56,8 @@ func (m Message) announcements() []string {
 }
 
 var (
-	summaryTitle  = regexp.MustCompile(`^(First scan of|Baseline renewed for|Engine changed for|Engine updated for|Wider filter for|Restored from a backup for) `)
+	summaryTitle  = regexp.MustCompile(`^(?:Exploited now: .* · )?(First scan of|Baseline renewed for|Engine changed for|Engine updated for|Wider filter for|Restored from a backup for) `)
+	exploitedOnly = regexp.MustCompile(`^Exploited now: \d+ findings? · `)
 	headlineCount = regexp.MustCompile(`(\d+) (?:new )?findings?`)
 	severityCount = regexp.MustCompile(`(\d+)[ \x{a0}](?:Critical|High|Medium|Low|Negligible|Unknown)\b`)
 	updateTitle   = regexp.MustCompile(`^\*Update (\S+)(?: ([^→]+?))? → (\S+?),?(?: .*)? in ([^*]+)\*`)
@@ -91,7 +92,7 @@ func ReadMessage(m standin.Message) (Message, error) {
 		}
 	}
 	read.Findings = len(read.Lines)
-	if count := headlineCount.FindStringSubmatch(read.Headline); count != nil {
+	if count := headlineCount.FindStringSubmatch(exploitedOnly.ReplaceAllString(read.Headline, "")); count != nil {
 		read.Findings, _ = strconv.Atoi(count[1]) // only few digits
 	} else if strings.HasPrefix(read.Headline, "Exploited now: ") { // the push text ends with the numbers by severity
 		read.Findings = 0

@@ -119,7 +119,7 @@ func TestReadMessageOfASummary(t *testing.T) {
 	if diff := cmp.Diff(want, got.Lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
-	if !got.Summary || got.Findings != 7 || got.Headline != "First scan of shop: 7 findings in 3 images" {
+	if !got.Summary || got.Findings != 7 || got.Headline != "Exploited now: CVE-2023-4911 in shop/web: update libc6 to 2.36-9+deb12u3 · First scan of shop" {
 		t.Errorf("want a summary of 7 findings, got summary=%v with %d: %q", got.Summary, got.Findings, got.Headline)
 	}
 }
