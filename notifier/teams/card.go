@@ -2,6 +2,8 @@ package teams
 
 import (
 	"encoding/json"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	slackapi "github.com/slack-go/slack"
 
@@ -9,7 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
-// maxBytes bounds a card as the Workflow hands it to Teams: as a text within JSON, in which each quotation mark and backslash takes one byte more.
+// maxBytes bounds a card as the Workflow hands it to Teams: as a text within JSON, in which each quotation mark and backslash takes one byte more, and
+// each emoji up to 14.
 // Teams refuses more than 28 KB of such properties (https://learn.microsoft.com/microsoftteams/limits-specifications-teams#chat,
 // https://github.com/MicrosoftDocs/msteams-docs/issues/11274). The Workflow has answered by then, so nobody would learn of it. The rest of the 28 KB is
 // for what Teams adds.
@@ -83,14 +86,21 @@ func Render(m announce.Message) ([]byte, error) {
 	return json.Marshal(payloadOf(slack.RenderTitle(m)))
 }
 
-// handedOn returns the size of the card of a payload in bytes, as the Workflow hands it on.
-func handedOn(p payload) (int, error) {
+// handedOn returns the size of the card of a payload in bytes, as the Workflow hands it on at most: some encoders write other characters than ASCII as \u
+// with four digits, and the backslash is escaped once more.
+func handedOn(p payload) (size int, err error) {
 	attachments, err := json.Marshal(p.Attachments)
-	if err != nil {
-		return 0, err
+	for _, r := range string(attachments) {
+		switch {
+		case r == '"', r == '\\':
+			size += 2
+		case r < utf8.RuneSelf:
+			size++
+		default:
+			size += utf16.RuneLen(r) * len(`\\u0000`)
+		}
 	}
-	escaped, err := json.Marshal(string(attachments))
-	return len(escaped), err
+	return size + len(`""`), err
 }
 
 func payloadOf(m *slackapi.WebhookMessage) payload {

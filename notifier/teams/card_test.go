@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -72,8 +74,8 @@ func TestCard(t *testing.T) {
 // teamsLimit is the size in bytes that Teams takes.
 const teamsLimit = 28 << 10
 
-// escaped returns a card as the Workflow hands it to Teams.
-func escaped(t *testing.T, body []byte) []byte {
+// cardOf returns the card of a request.
+func cardOf(t *testing.T, body []byte) string {
 	t.Helper()
 	var sent struct {
 		Attachments []struct{ Content json.RawMessage }
@@ -81,11 +83,23 @@ func escaped(t *testing.T, body []byte) []byte {
 	if err := json.Unmarshal(body, &sent); err != nil || len(sent.Attachments) != 1 {
 		t.Fatalf("error %v, %d cards", err, len(sent.Attachments))
 	}
-	text, err := json.Marshal(string(sent.Attachments[0].Content))
+	return string(sent.Attachments[0].Content)
+}
+
+// quoted returns a card as the Workflow hands it to Teams.
+func quoted(t *testing.T, card string) []byte {
+	t.Helper()
+	text, err := json.Marshal(card)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// escaped returns the card of a request as the Workflow hands it to Teams.
+func escaped(t *testing.T, body []byte) []byte {
+	t.Helper()
+	return quoted(t, cardOf(t, body))
 }
 
 // TestLargeCards: a card with much to announce is within the limit of Teams, of which it uses most.
@@ -100,6 +114,42 @@ func TestLargeCards(t *testing.T) {
 			t.Errorf("%d images of %d findings: Teams gets %d bytes, want at most %d, and not much less", size[0], size[1], n, teamsLimit)
 		}
 	}
+}
+
+// TestLargeCardsInASCII: Workflows may escape everything that is not ASCII, which their encoder decides. Such a card is within the limit, too.
+func TestLargeCardsInASCII(t *testing.T) {
+	for name, text := range map[string]string{"emoji": "🚨", "accents": "é", "quotes": "\"\\", "letters of three bytes": "字"} {
+		m := large(8, 10)
+		for i := range m.Sections {
+			m.Sections[i].Repository = fmt.Sprintf("%d%s", i, strings.Repeat(text, 250))
+			for j := range m.Sections[i].Items {
+				m.Sections[i].Items[j].Package = fmt.Sprintf("%d%s", j, strings.Repeat(text, 40))
+			}
+		}
+		body, err := Render(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(quoted(t, inASCII(cardOf(t, body)))); n > teamsLimit || n < teamsLimit/2 {
+			t.Errorf("%s: Teams gets %d bytes, want at most %d, and not much less", name, n, teamsLimit)
+		}
+		if strings.Contains(string(body), "too long to be shown") {
+			t.Errorf("%s: the card has no finding", name)
+		}
+	}
+}
+
+// inASCII returns JSON in ASCII, as many encoders write it.
+func inASCII(text string) string {
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune(text)) {
+		if unit < utf8.RuneSelf {
+			b.WriteByte(byte(unit))
+		} else {
+			fmt.Fprintf(&b, "\\u%04x", unit)
+		}
+	}
+	return b.String()
 }
 
 // large is a message of a number of images, each with a number of findings with links.
