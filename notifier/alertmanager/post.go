@@ -120,7 +120,7 @@ func newAlert(m announce.Message, a announce.Alert, endsAt time.Time) Alert {
 			"severity": strings.ToLower(a.Severity.String()),
 		}),
 		Annotations: annotations(map[string]string{
-			"summary":     fmt.Sprintf("%s %s in %s of %s, which %s runs", a.Severity, a.Vulnerability, a.Package, a.Image, a.Workload),
+			"summary":     summary(a),
 			"description": description(a), "link": link(a.URL),
 		}),
 		EndsAt: endsAt, GeneratorURL: link(m.ReadMore),
@@ -145,6 +145,15 @@ func annotations(set map[string]string) map[string]string {
 		}
 	}
 	return set
+}
+
+// summary begins with what is known to be exploited: Alertmanager's receivers show little more of an alert.
+func summary(a announce.Alert) string {
+	text := fmt.Sprintf("%s %s in %s of %s, which %s runs", a.Severity, a.Vulnerability, a.Package, a.Image, a.Workload)
+	if a.KnownExploited {
+		return "Exploited now: " + text
+	}
+	return text
 }
 
 func description(a announce.Alert) string {

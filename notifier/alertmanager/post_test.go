@@ -39,7 +39,7 @@ func TestRender(t *testing.T) {
 				"package": "openssl", "severity": "critical", "cluster": "prod-eu", "scanner": "default",
 			},
 			Annotations: map[string]string{
-				"summary":     "Critical CVE-2026-0001 in openssl of registry.example.com/shop/web, which Deployment/web runs",
+				"summary":     "Exploited now: Critical CVE-2026-0001 in openssl of registry.example.com/shop/web, which Deployment/web runs",
 				"description": "Known to be exploited. Update openssl 3.0.11-1 to 3.0.13-1.", "link": "https://example.com/CVE-2026-0001",
 			},
 			StartsAt: &noon, EndsAt: end,
