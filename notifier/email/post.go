@@ -86,8 +86,6 @@ type session struct {
 	smtp   *smtp.Client
 	// deadline is that of the delivery.
 	deadline time.Time
-	// refused are the recipients that the server does not accept, with its answers, and advice has what to do about them.
-	refused, advice []string
 }
 
 // within limits the time of the next phase.
@@ -135,12 +133,55 @@ func (s *session) deliver(conn net.Conn, body []byte) announce.Outcome {
 	if none := s.greet(conn); none != nil {
 		return *none
 	}
-	for _, step := range []func() *announce.Outcome{s.startTLS, s.authenticate, s.envelope} {
+	for _, step := range []func() *announce.Outcome{s.startTLS, s.authenticate} {
 		if none := step(); none != nil {
 			return *none
 		}
 	}
-	return s.data(body)
+	return s.transactions(body)
+}
+
+// transactions sends the message, in one transaction if the server takes all recipients at once. Some servers take only some of them, such as those of one
+// domain, and refuse the others for now: these are in the next transaction (https://www.rfc-editor.org/rfc/rfc5321#section-4.5.3.1.10).
+func (s *session) transactions(body []byte) announce.Outcome {
+	left, taken := s.ref.To, 0
+	var later, never []refusedRecipient
+	for len(left) > 0 {
+		refused, none := s.envelope(left)
+		if none == nil {
+			none = s.data(body)
+		}
+		if none != nil && taken == 0 {
+			return *none
+		} else if none != nil {
+			break // those of the earlier transactions have the message, and must not get it again
+		}
+		taken += len(left) - len(refused)
+		left, later = nil, nil
+		for _, r := range refused {
+			if r.outcome.Result == announce.Permanent {
+				never = append(never, r)
+			} else {
+				left, later = append(left, r.address), append(later, r)
+			}
+		}
+	}
+	// The server has the message, whatever it answers to QUIT.
+	s.within(quitLimit)
+	_ = s.smtp.Quit()
+	delivered := announce.Outcome{Result: announce.Delivered}
+	if refused := slices.Concat(never, later); len(refused) > 0 {
+		delivered.Reason = announce.ReasonRecipientsRefused
+		delivered.Message = fmt.Sprintf("the mail server took the message for %d of %d recipients, and refused %s", taken, len(s.ref.To), namesOf(refused))
+		var advice []string
+		for _, r := range refused {
+			if a := cmp.Or(s.adviceFor(r.answer), correctRecipient); !slices.Contains(advice, a) {
+				advice = append(advice, a)
+			}
+		}
+		delivered.Message += "; " + strings.Join(advice, "; ")
+	}
+	return delivered
 }
 
 // greet waits for the server's greeting, and introduces the notifier.
@@ -283,73 +324,81 @@ func (m mechanism) Next(fromServer []byte, more bool) (answer []byte, err error)
 	return answer, err
 }
 
-// envelope names the sender and the recipients. It fails if the server accepts none of them: for now, if that holds for one.
-func (s *session) envelope() *announce.Outcome {
+// envelope names the sender and some recipients, and returns those that the server refuses. It fails if the server takes none of them: for now, if that
+// holds for one.
+func (s *session) envelope(to []string) (refused []refusedRecipient, none *announce.Outcome) {
 	// Addresses are of ASCII characters, and so needs no server to support others.
 	s.smtp.SkipSMTPUTF8(true)
 	s.within(commandLimit)
 	if err := s.smtp.Mail("<" + s.ref.From + ">"); err != nil {
-		return s.failed("MAIL FROM", err, "the server must let the notifier send as "+s.ref.From)
+		return nil, s.failed("MAIL FROM", err, "the server must let the notifier send as "+s.ref.From)
 	}
-	var worst *announce.Outcome
-	for _, recipient := range s.ref.To {
+	for _, recipient := range to {
 		s.within(commandLimit)
 		err := s.smtp.Rcpt("<" + recipient + ">")
 		if err == nil {
 			continue
 		}
 		answer, isAnswer := errors.AsType[*textproto.Error](err)
-		const correct = "correct or remove the recipient"
-		none := s.failed("RCPT TO "+recipient, err, correct)
+		outcome := s.failed("RCPT TO "+recipient, err, correctRecipient)
 		if !isAnswer || answer.Code == closing {
-			return none
+			return nil, outcome
 		}
-		if worst == nil || worst.Result == announce.Permanent {
-			worst = none
+		if none == nil || none.Result == announce.Permanent {
+			none = outcome
 		}
-		s.refused = append(s.refused, fmt.Sprintf("%s (%s)", recipient, codesOf(answer)))
-		if advice := cmp.Or(s.adviceFor(answer), correct); !slices.Contains(s.advice, advice) {
-			s.advice = append(s.advice, advice)
-		}
+		refused = append(refused, refusedRecipient{recipient, answer, outcome})
 	}
-	if len(s.refused) == len(s.ref.To) {
-		return worst
+	switch {
+	case len(refused) < len(to):
+		return refused, nil
+	case len(refused) > 1:
+		none.Message += "; refused are " + namesOf(refused)
 	}
-	return nil
+	return nil, none
+}
+
+const correctRecipient = "correct or remove the recipient"
+
+// refusedRecipient is a recipient with the server's answer, and what it means.
+type refusedRecipient struct {
+	address string
+	answer  *textproto.Error
+	outcome *announce.Outcome
+}
+
+// namesOf returns recipients with the codes of the server's answers.
+func namesOf(refused []refusedRecipient) string {
+	names := make([]string, 0, len(refused))
+	for _, r := range refused {
+		names = append(names, fmt.Sprintf("%s (%s)", r.address, codesOf(r.answer)))
+	}
+	return strings.Join(names, ", ")
 }
 
 // closing is the code with which a server ends the connection (https://www.rfc-editor.org/rfc/rfc5321#section-3.8).
 const closing = 421
 
-// data sends the message. Its outcome is unknown between the end of the message and the server's answer.
-func (s *session) data(body []byte) announce.Outcome {
+// data sends the message, and returns an outcome unless the server takes it. The outcome is unknown between the end of the message and the server's answer.
+func (s *session) data(body []byte) *announce.Outcome {
 	tooLarge := fmt.Sprintf("the message has %d KiB", (len(body)+1023)/1024)
 	s.within(commandLimit)
 	w, err := s.smtp.Data()
 	if err != nil {
-		return *s.failed("DATA", err, tooLarge)
+		return s.failed("DATA", err, tooLarge)
 	}
 	s.within(messageLimit)
 	if _, err := w.Write(body); err != nil {
-		return *s.failed("the message", err, tooLarge)
+		return s.failed("the message", err, tooLarge)
 	}
 	s.within(acceptLimit)
 	if err := w.Close(); err != nil {
 		if _, isAnswer := errors.AsType[*textproto.Error](err); isAnswer {
-			return *s.failed("the message", err, tooLarge)
+			return s.failed("the message", err, tooLarge)
 		}
-		return *s.poster.client.Failure(withoutWords(err), true)
+		return s.poster.client.Failure(withoutWords(err), true)
 	}
-	// The server has the message, whatever it answers to QUIT.
-	s.within(quitLimit)
-	_ = s.smtp.Quit()
-	delivered := announce.Outcome{Result: announce.Delivered}
-	if len(s.refused) > 0 {
-		delivered.Reason = announce.ReasonRecipientsRefused
-		delivered.Message = fmt.Sprintf("the mail server took the message for %d of %d recipients, and refused %s; %s",
-			len(s.ref.To)-len(s.refused), len(s.ref.To), strings.Join(s.refused, ", "), strings.Join(s.advice, "; "))
-	}
-	return delivered
+	return nil
 }
 
 // failed returns the outcome of a step in which the message was certainly not taken: 4xx is temporary, 5xx permanent, and no answer a failure of
