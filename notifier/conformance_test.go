@@ -574,6 +574,9 @@ func TestContractSuccess(t *testing.T) {
 	}{
 		"a page":              {page, func(string) bool { return true }},
 		"a page with a type":  {"\n<!DOCTYPE html>" + page, func(string) bool { return true }},
+		"a page with a mark":  {"\xef\xbb\xbf<!DOCTYPE html>" + page, func(string) bool { return true }},
+		"a page with XML":     {"<?xml version=\"1.0\"?>\n<!-- portal -->" + page, func(string) bool { return true }},
+		"a page of a script":  {strings.Repeat("\n", 4000) + "<script>location='https://login.example.com'</script>", func(string) bool { return true }},
 		"nothing":             {"", func(accepts string) bool { return accepts != "" }},
 		"a text":              {"no_service", func(accepts string) bool { return accepts != "" }},
 		"a text that has ok":  {"it looks ok", func(accepts string) bool { return accepts != "" }},

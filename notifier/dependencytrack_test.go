@@ -72,6 +72,7 @@ func TestSBOMOutcomes(t *testing.T) {
 		"no project":             {status(401, "The principal does not have permission to create project."), refused, 0, "PROJECT_CREATION_UPLOAD"},
 		"403":                    {status(403, "$"), refused, 0, "BOM_UPLOAD, and access to the project shop/Deployment/web/main"},
 		"404":                    {status(404, "$"), refused, 0, "without /api"},
+		"an answer cut short":    {status(200, `{"tok`, "Content-Length", "500"), lost, 0, "answer was lost"},
 		"405 of the front end":   {status(405, "$"), refused, 0, "URL of Dependency-Track's API server"},
 		"413":                    {status(413, "$"), refused, 0, "the SBOM of shop/Deployment/web/main has 1 MiB: raise the limit of the proxy"},
 		"429":                    {status(429, "", "Retry-After", "90"), limited, 90 * time.Second, ""},

@@ -164,6 +164,7 @@ func TestExportOutcomes(t *testing.T) {
 		"401":                    {status(401, `{"detail":"Invalid token."}`), refused, 0, "Invalid token.; check the key token"},
 		"403":                    {status(403, "$"), refused, 0, "needs permission to import scans into the product shop"},
 		"404":                    {status(404, "$"), refused, 0, "without /api/v2"},
+		"an answer cut short":    {status(201, `{"test`, "Content-Length", "500"), lost, 0, "answer was lost"},
 		"413":                    {status(413, "$"), refused, 0, "raise the limit of DefectDojo (DD_SCAN_FILE_MAX_SIZE) or of the proxy"},
 		"429":                    {status(429, "", "Retry-After", "90"), limited, 90 * time.Second, ""},
 		"429 without a time":     {status(429, ""), limited, 30 * time.Second, ""},

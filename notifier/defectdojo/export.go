@@ -55,6 +55,9 @@ func (e *Exporter) outcome(answer receiver.Answer, p export.DefectDojoTest) anno
 		TestID int `json:"test_id"`
 	}
 	_ = json.Unmarshal(answer.Body, &imported) // a proxy answers with something else
+	if answer.IsOK() && answer.BodyError != nil {
+		return *e.client.Failure(answer.BodyError, true)
+	}
 	if answer.IsOK() && (answer.Status != http.StatusCreated || imported.TestID == 0) {
 		return announce.Outcome{
 			Result: announce.Permanent, Reason: announce.ReasonReceiverRefused,

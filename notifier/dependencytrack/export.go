@@ -67,6 +67,9 @@ func (e *Exporter) outcome(answer receiver.Answer, p export.DependencyTrackProje
 		Token string `json:"token"`
 	}
 	_ = json.Unmarshal(answer.Body, &accepted) // a proxy answers with something else
+	if answer.IsOK() && answer.BodyError != nil {
+		return *e.client.Failure(answer.BodyError, true)
+	}
 	refused := announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused}
 	switch {
 	case answer.IsOK() && accepted.Token == "":

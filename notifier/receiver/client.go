@@ -14,6 +14,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,9 +189,13 @@ func (a Answer) IsOK() bool { return a.Status >= 200 && a.Status < 300 }
 
 // isPage reports whether the answer is a page for people, which no receiver of messages gives.
 func (a Answer) isPage() bool {
-	beginning := strings.ToLower(string(bytes.TrimSpace(a.Body[:min(len(a.Body), 512)])))
-	return strings.HasPrefix(beginning, "<!doctype html") || strings.HasPrefix(beginning, "<html")
+	const byteOrderMark = "\xef\xbb\xbf"
+	text := bytes.TrimSpace(bytes.TrimPrefix(a.Body, []byte(byteOrderMark)))
+	return bytes.HasPrefix(text, []byte("<")) && pageElement.Match(text[:min(len(text), 2048)])
 }
+
+// pageElement matches an element at the beginning of pages, before which there can be comments and instructions.
+var pageElement = regexp.MustCompile(`(?i)<(!doctype html|html|head|body|meta|script)[\s>]`)
 
 // IsRateLimited reports whether an answer requests a wait.
 func (a Answer) IsRateLimited() bool {
