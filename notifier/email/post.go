@@ -175,7 +175,7 @@ func (s *session) transactions(body []byte) announce.Outcome {
 		delivered.Message = fmt.Sprintf("the mail server took the message for %d of %d recipients, and refused %s", taken, len(s.ref.To), namesOf(refused))
 		var advice []string
 		for _, r := range refused {
-			if a := cmp.Or(s.adviceFor(r.answer), correctRecipient); !slices.Contains(advice, a) {
+			if a := cmp.Or(s.adviceFor(r.answer), r.advice()); !slices.Contains(advice, a) {
 				advice = append(advice, a)
 			}
 		}
@@ -365,6 +365,14 @@ type refusedRecipient struct {
 	address string
 	answer  *textproto.Error
 	outcome *announce.Outcome
+}
+
+// advice tells the user what to do if the codes of the answer say no more.
+func (r refusedRecipient) advice() string {
+	if r.outcome.Result == announce.Permanent {
+		return correctRecipient
+	}
+	return "an answer of 4xx is for now: the next message may reach the recipient"
 }
 
 // namesOf returns recipients with the codes of the server's answers.
