@@ -310,6 +310,28 @@ func TestHugeTexts(t *testing.T) {
 	}
 }
 
+// TestLongNames: names that differ only at their end, as those of images in one registry do, are told apart wherever a message has them.
+func TestLongNames(t *testing.T) {
+	prefix := "registry.example.com/" + strings.Repeat("a-team-with-a-long-name/", 9)
+	m := announce.Message{
+		Kind: announce.KindChanges, Namespace: "shop", Scanner: "default", NewImages: []string{prefix + "new-1", prefix + "new-2"},
+		Totals: finding.Counts{High: 2}, Changes: map[diff.Change]int{diff.ChangeNew: 2}, Rest: announce.Rest{Images: 2, Findings: 2, Repositories: []string{prefix + "rest-1", prefix + "rest-2"}},
+		Notices: []announce.Notice{{Kind: announce.NoticeImagesFailed, Count: 2, Examples: []string{prefix + "failed-1", prefix + "failed-2"}}},
+	}
+	for _, name := range []string{"listed-1", "listed-2"} {
+		m.Sections = append(m.Sections, announce.Section{
+			Repository: prefix + name, Workloads: []string{"Deployment " + strings.Repeat("n", 63) + "/" + strings.Repeat("w", 55) + name}, Totals: finding.Counts{High: 1},
+			Items: []announce.Item{{Change: diff.ChangeNew, ID: "CVE-2026-1", Severity: finding.High, Package: "github.com/" + strings.Repeat("path/", 20) + "of-" + name}},
+		})
+	}
+	text := standin.Readable(encode(t, m))
+	for _, want := range []string{"new-1", "new-2", "rest-1", "rest-2", "failed-1", "failed-2", "name/listed-1", "name/listed-2", "wlisted-1", "wlisted-2", "of-listed-1", "of-listed-2", "registry.example.com/"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("want %q in\n%s", want, text)
+		}
+	}
+}
+
 // TestDirection: no name changes the direction of the text next to it.
 func TestDirection(t *testing.T) {
 	for given, want := range map[string]string{
@@ -317,7 +339,7 @@ func TestDirection(t *testing.T) {
 		"\u2067a\u2069":              "a",
 		"\u05d0\u05d1":               "\u2068\u05d0\u05d1\u2069",
 		"a \u0627":                   "\u2068a \u0627\u2069",
-		strings.Repeat("\u05d0", 90): "\u2068" + strings.Repeat("\u05d0", 35) + "…\u2069",
+		strings.Repeat("\u05d0", 90): "\u2068" + strings.Repeat("\u05d0", 17) + "…" + strings.Repeat("\u05d0", 18) + "\u2069",
 	} {
 		if got := escapedName(given, maxPackage); got != want || len(got) > maxPackage {
 			t.Errorf("%q becomes %q, want %q", given, got, want)

@@ -37,7 +37,7 @@ func noticeText(d announce.Message, n announce.Notice) string {
 		lines = append(lines, examples)
 	}
 	if n.Detail != "" {
-		lines = append(lines, escapedName(n.Detail, maxDetail))
+		lines = append(lines, escapedText(n.Detail, maxDetail))
 	}
 	return strings.Join(append(lines, whatToDo(d, n)), "\n")
 }

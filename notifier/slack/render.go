@@ -187,7 +187,7 @@ func unconfirmed(u *announce.Unconfirmed) string {
 		return ""
 	}
 	return fmt.Sprintf(":warning: No answer came to %s since %s, the last one: %s. These messages may be missing here, and are not sent again.",
-		announce.Pluralize(u.Count, "earlier message"), timestamp(u.Since), escapedName(u.Title, maxHeaderText))
+		announce.Pluralize(u.Count, "earlier message"), timestamp(u.Since), escapedText(u.Title, maxHeaderText))
 }
 
 // footer returns where to read all findings: a link, or a command to run. Beside a command it has the one that needs less permission: it reads

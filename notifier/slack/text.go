@@ -36,15 +36,22 @@ var mrkdwnEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 // (https://docs.slack.dev/messaging/formatting-message-text#escaping).
 func escape(s string) string { return mrkdwnEscaper.Replace(s) }
 
-// escapedName returns a name from outside as mrkdwn of at most limit bytes. It never cuts an escaped character in two. It isolates text that is
-// written from right to left (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), which would otherwise reorder the text
-// next to it, such as the fixed version.
-func escapedName(s string, limit int) string {
+// escapedName returns a name from outside as mrkdwn of at most limit bytes. Of a long one it leaves out the middle: the names of images, packages and
+// workloads often begin alike.
+func escapedName(s string, limit int) string { return isolated(s, limit, text.TruncateMiddle) }
+
+// escapedText returns text from outside as mrkdwn of at most limit bytes.
+func escapedText(s string, limit int) string { return isolated(s, limit, text.Truncate) }
+
+// isolated returns text as mrkdwn of at most limit bytes. It never cuts an escaped character in two. It isolates text that is written from right to left
+// (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), which would otherwise reorder the text next to it, such as the fixed version.
+func isolated(s string, limit int, cut func(string, int) string) string {
 	if !strings.ContainsFunc(text.Truncate(s, 4*limit), isRightToLeft) {
-		return escapedWithin(s, limit)
+		return escapedWithin(cut(s, limit), limit)
 	}
 	const first, pop = "\u2068", "\u2069"
-	return first + escapedWithin(s, limit-len(first+pop)) + pop
+	limit -= len(first + pop)
+	return first + escapedWithin(cut(s, limit), limit) + pop
 }
 
 func isRightToLeft(r rune) bool {
@@ -108,7 +115,7 @@ func linkTo(address, text string) string {
 
 // code returns a command in code format.
 func code(command string) string {
-	return "`" + strings.ReplaceAll(escapedName(command, maxCommand), "`", "'") + "`"
+	return "`" + strings.ReplaceAll(escapedText(command, maxCommand), "`", "'") + "`"
 }
 
 func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }

@@ -119,7 +119,7 @@ const (
 func (m Message) exploitedTitle(e Item) string {
 	what := "no fix yet"
 	if e.FixedIn != "" {
-		what = fmt.Sprintf("update %s to %s", text.Truncate(e.Package, maxTitlePackage), text.Truncate(strings.ReplaceAll(e.FixedIn, ", ", " or "), maxTitleVersion))
+		what = fmt.Sprintf("update %s to %s", text.TruncateMiddle(e.Package, maxTitlePackage), text.Truncate(strings.ReplaceAll(e.FixedIn, ", ", " or "), maxTitleVersion))
 	}
 	more := ""
 	if n := m.Totals.KnownExploited; n > 1 {
@@ -170,7 +170,7 @@ func (m Message) runsIn(workloads []string, more int) string {
 		return ""
 	}
 	first := max(0, slices.IndexFunc(workloads, func(w string) bool { return !strings.HasPrefix(w, "CronJob ") && !strings.HasPrefix(w, "Job ") }))
-	name := text.Truncate(strings.Replace(workloads[first], " "+m.Namespace+"/", " ", 1), maxTitleWorkload)
+	name := text.TruncateMiddle(strings.Replace(workloads[first], " "+m.Namespace+"/", " ", 1), maxTitleWorkload)
 	if more = len(workloads) - 1 + max(0, more); more > 0 {
 		name += fmt.Sprintf(" and %d more", more)
 	}

@@ -18,3 +18,15 @@ func Truncate(s string, limit int) string {
 	}
 	return s[:cut] + ellipsis
 }
+
+// TruncateMiddle is Truncate for names, whose ends tell them apart: the ellipsis stands in the middle. The limit is at least 6.
+func TruncateMiddle(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := len(s) - limit/2
+	for end < len(s) && !utf8.RuneStart(s[end]) {
+		end++
+	}
+	return Truncate(s, limit-limit/2) + s[end:]
+}
