@@ -33,7 +33,7 @@ func TestQuickstart(t *testing.T) {
 	watch.lap("the first finding")
 	table := kubectl(t, "--namespace", ns, "get", "imagescans", "--output", "wide")
 	t.Logf("$ kubectl -n %s get imagescans -o wide\n%s", ns, table)
-	for _, want := range []string{" DETAIL ", scan.Status.Image, scan.Status.Columns.Detail} {
+	for _, want := range []string{" DETAIL", scan.Status.Image, scan.Status.Columns.Detail} {
 		if !strings.Contains(table, want) {
 			t.Errorf("expected %q in the table:\n%s", want, table)
 		}
