@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -64,3 +65,12 @@ func (s *ClusterScanner) Receivers() []ClusterReceiver { return s.Spec.Notificat
 
 // ScannerStatus implements GenericScanner.
 func (s *ClusterScanner) ScannerStatus() *ScannerStatus { return &s.Status.ScannerStatus }
+
+// IsStale reports whether the results of a scanner may lack what became known of late: it is suspended or stalled, its engine does not work, or its
+// vulnerability data is outdated or in an anomaly. A scanner whose engine was not asked yet is new, and not stale.
+func IsStale(s GenericScanner) bool {
+	conditions, suspend := s.ScannerStatus().Conditions, s.Settings().Suspend
+	engine := meta.FindStatusCondition(conditions, ConditionBackendAvailable)
+	return suspend != nil && *suspend || meta.IsStatusConditionTrue(conditions, ConditionStalled) ||
+		engine != nil && (engine.Status != metav1.ConditionTrue || engine.Reason != ReasonAvailable)
+}

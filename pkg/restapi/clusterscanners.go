@@ -137,8 +137,13 @@ func (a operations) addClusterCoverage(ctx context.Context, seen sight, coverage
 		if scanner.Status.ObservedGeneration == 0 {
 			coverage.NotCovered.NewScanners++
 		}
+		if v1alpha1.IsStale(scanner.ClusterScanner) {
+			coverage.NotCovered.StaleScanners++
+		}
 		pending, failed := int(scanner.Status.Images.Pending), int(scanner.Status.Images.Failed)
-		if len(visible) < len(scanner.covered) {
+		if len(visible) == len(scanner.covered) {
+			coverage.Excluded += int(scanner.Status.Images.Excluded)
+		} else {
 			var err error
 			if pending, failed, err = a.Inventory.CountUnscanned(ctx, scanner.ClusterScanner, visible); err != nil {
 				return fmt.Errorf("images of ClusterScanner %s without a result: %w", scanner.Name, err)

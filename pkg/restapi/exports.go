@@ -202,7 +202,7 @@ func (a operations) exportedSight(ctx context.Context, namespace *restv1.Namespa
 	}
 	coverage, err := a.coverageOf(ctx, seen)
 	missing := coverage.NotCovered
-	return seen, coverage.Scanners == 0 || missing.Pending+missing.Failed+missing.NewScanners+missing.PartlyAnalysed > 0, err
+	return seen, coverage.Scanners == 0 || missing.Pending+missing.Failed+missing.NewScanners+missing.StaleScanners+missing.PartlyAnalysed > 0, err
 }
 
 // name returns the namespaces of a sight for the name of a file.

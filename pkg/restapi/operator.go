@@ -39,10 +39,13 @@ func (a operations) GetOperator(ctx context.Context, _ restv1.GetOperatorRequest
 		answer.Store.Message = status.Fault.Error()
 	}
 	for _, e := range status.Engines {
-		answer.Engines = append(answer.Engines, restv1.Engine{
-			Engine: engineNameOf(e.Engine), Tool: e.Data.Tool, DataVersion: e.Data.Version, BuildTime: e.Data.Built.UTC(),
-			AgeSeconds: max(0, int64(a.Clock.Since(e.Data.Built).Seconds())), SinceTime: e.Data.Since.UTC(), Queue: e.Queue,
-		})
+		engine := restv1.Engine{
+			Engine: engineNameOf(e.Engine), Tool: e.Data.Tool, DataVersion: e.Data.Version, BuildTime: utcOf(e.Data.Built), SinceTime: e.Data.Since.UTC(), Queue: e.Queue,
+		}
+		if !e.Data.Built.IsZero() {
+			engine.AgeSeconds = max(0, int64(a.Clock.Since(e.Data.Built).Seconds()))
+		}
+		answer.Engines = append(answer.Engines, engine)
 	}
 	if answer.Scanners, answer.Images, err = a.countAllImages(ctx); err != nil {
 		return nil, err

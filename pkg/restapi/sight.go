@@ -52,11 +52,27 @@ func (s sight) scannedNamespaces() []string {
 // look like one without findings.
 func (a operations) coverageOf(ctx context.Context, s sight) (coverage restv1.Coverage, err error) {
 	coverage.AllNamespaces = s.all
-	coverage.Scanners, coverage.NotCovered = countNotCovered(s.scanners, s.visibility)
+	coverage.Scanners, coverage.Excluded, coverage.NotCovered = countNotCovered(s.scanners, s.visibility)
 	if err := a.addClusterCoverage(ctx, s, &coverage); err != nil {
 		return restv1.Coverage{}, err
 	}
 	return coverage, a.countScanned(ctx, s, &coverage)
+}
+
+// staleScanners returns the Scanners and ClusterScanners of a namespace whose results may lack what became known of late.
+func (s sight) staleScanners(namespace string) sets.Set[restv1.ScannerReference] {
+	stale := sets.New[restv1.ScannerReference]()
+	for i := range s.scanners {
+		if scanner := &s.scanners[i]; scanner.Namespace == namespace && v1alpha1.IsStale(scanner) {
+			stale.Insert(restv1.ScannerReference{Kind: restv1.KindScanner, Name: scanner.Name})
+		}
+	}
+	for _, scanner := range s.clusterWide {
+		if slices.Contains(scanner.covered, namespace) && v1alpha1.IsStale(scanner.ClusterScanner) {
+			stale.Insert(restv1.ScannerReference{Kind: restv1.KindClusterScanner, Name: scanner.Name})
+		}
+	}
+	return stale
 }
 
 // eachScanner calls use with the settings and the status of each Scanner and ClusterScanner that covers a namespace that the caller sees.

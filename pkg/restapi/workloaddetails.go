@@ -20,11 +20,11 @@ const maxWorkloadFindings = 100
 
 // GetWorkload implements restv1.StrictServerInterface.
 func (a operations) GetWorkload(ctx context.Context, r restv1.GetWorkloadRequestObject) (restv1.GetWorkloadResponseObject, error) {
-	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbList, resourceImageScans, r.Namespace, ""); err != nil {
+	seen, err := a.sightOf(ctx, &r.Namespace)
+	if err != nil {
 		return nil, err
 	}
 	asked := store.WorkloadQuery{Namespace: r.Namespace, Kind: r.Kind, Name: r.Name}
-	var err error
 	if asked.Exceptions, _, err = a.exceptions().InForce(ctx, r.Namespace); err != nil {
 		return nil, fmt.Errorf("reading the exceptions of namespace %s: %w", r.Namespace, err)
 	}
@@ -54,7 +54,7 @@ func (a operations) GetWorkload(ctx context.Context, r restv1.GetWorkloadRequest
 		return nil, err
 	}
 	answer.Images = workloadImages(r.Namespace, found.Images, scans)
-	answer.NotCovered = notCoveredOf(answer.Images)
+	answer.NotCovered = notCoveredOf(answer.Images, seen.staleScanners(r.Namespace))
 	return answer, nil
 }
 
@@ -113,11 +113,13 @@ func workloadImages(namespace string, found []store.WorkloadImage, known map[sca
 	return images
 }
 
-// notCoveredOf counts the images without a result and those that no scanner analyses completely. An image counts once, as its best scan has it.
-func notCoveredOf(images []restv1.WorkloadImage) (missing restv1.NotCovered) {
+// notCoveredOf counts the images without a result and those that no scanner analyses completely, and the scanners of images that are among those that
+// are stale. An image counts once, as its best scan has it.
+func notCoveredOf(images []restv1.WorkloadImage, stale sets.Set[restv1.ScannerReference]) (missing restv1.NotCovered) {
 	type key struct{ digest, platform string }
-	gaps, unscanned := map[key]sets.Set[string]{}, map[key]restv1.Phase{}
+	gaps, unscanned, scanners := map[key]sets.Set[string]{}, map[key]restv1.Phase{}, sets.New[restv1.ScannerReference]()
 	for _, i := range images {
+		scanners.Insert(i.Scanner)
 		k := key{i.Digest, i.Platform}
 		if i.Phase != restv1.PhaseScanned {
 			if unscanned[k] != restv1.PhaseFailed {
@@ -138,7 +140,7 @@ func notCoveredOf(images []restv1.WorkloadImage) (missing restv1.NotCovered) {
 			all = all.Union(names)
 		}
 	}
-	missing.Ecosystems = sets.List(all)
+	missing.Ecosystems, missing.StaleScanners = sets.List(all), len(scanners.Intersection(stale))
 	for k, phase := range unscanned {
 		switch _, scanned := gaps[k]; {
 		case scanned:

@@ -76,7 +76,7 @@ func TestWorkloadScannedTwice(t *testing.T) {
 	got := notCoveredOf([]restv1.WorkloadImage{
 		scan(restv1.PhaseScanned, "a", "npm", "rust"), scan(restv1.PhaseScanned, "a", "rust"), scan(restv1.PhaseFailed, "b"), scan(restv1.PhaseScanned, "b"),
 		scan(restv1.PhaseFailed, "c"), scan(restv1.PhasePending, "c"), scan(restv1.PhaseMatching, "d"),
-	})
+	}, nil)
 	if diff := cmp.Diff(restv1.NotCovered{Pending: 1, Failed: 1, PartlyAnalysed: 1, Ecosystems: []string{"rust"}}, got); diff != "" {
 		t.Errorf("not covered (-want +got):\n%s", diff)
 	}

@@ -61,6 +61,10 @@ func (a operations) workloadsPage(
 	if err != nil {
 		return nil, page, err
 	}
+	stale := map[string]sets.Set[restv1.ScannerReference]{}
+	for namespace := range byNamespace {
+		stale[namespace] = seen.staleScanners(namespace)
+	}
 	items = []restv1.RunningWorkload{}
 	for i := range page.Workloads {
 		w := &page.Workloads[i]
@@ -71,7 +75,7 @@ func (a operations) workloadsPage(
 		}
 		items = append(items, restv1.RunningWorkload{
 			Namespace: w.Namespace, Kind: w.Kind, Name: w.Name, Containers: len(containers), Images: len(images),
-			Findings: totalsOf(w.Totals), ToActOn: w.ToActOn, NotCovered: notCoveredOf(workloadImages(w.Namespace, w.Images, scans)),
+			Findings: totalsOf(w.Totals), ToActOn: w.ToActOn, NotCovered: notCoveredOf(workloadImages(w.Namespace, w.Images, scans), stale[w.Namespace]),
 		})
 	}
 	return items, page, nil

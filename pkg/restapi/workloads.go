@@ -34,7 +34,7 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	}
 	answer := restv1.ListWorkloads200JSONResponse{
 		ID: id, Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: coverage.AllNamespaces, Scanners: coverage.Scanners, Scanned: coverage.Scanned,
-		NotCovered: coverage.NotCovered,
+		Excluded: coverage.Excluded, NotCovered: coverage.NotCovered,
 	}
 	if answer.Known, err = a.knownOf(ctx, seen, id, isID, page.Total); err != nil {
 		return nil, err
@@ -115,20 +115,24 @@ func (a operations) runsPage(ctx context.Context, seen sight, id string, after s
 }
 
 // countNotCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about.
-func countNotCovered(all []v1alpha1.Scanner, seen visibility) (scanners int, missing restv1.NotCovered) {
+func countNotCovered(all []v1alpha1.Scanner, seen visibility) (scanners, excluded int, missing restv1.NotCovered) {
 	for i := range all {
 		if !seen.includes(all[i].Namespace) {
 			continue
 		}
 		scanners++
 		status := &all[i].Status
+		excluded += int(status.Images.Excluded)
 		missing.Pending += int(status.Images.Pending)
 		missing.Failed += int(status.Images.Failed)
 		if status.ObservedGeneration == 0 {
 			missing.NewScanners++
 		}
+		if v1alpha1.IsStale(&all[i]) {
+			missing.StaleScanners++
+		}
 	}
-	return scanners, missing
+	return scanners, excluded, missing
 }
 
 // countScanned counts the scanned images in the namespaces that a caller sees, and those of them that no engine analyses completely. It adds the

@@ -107,6 +107,8 @@ export type Condition = {
 export type Coverage = {
   /** Whether the response covers all namespaces; false if the request names one or the caller may not see all. */
   allNamespaces: boolean;
+  /** Number of running images that Scanners exclude by their settings, about which nothing is known. Images count once for each Scanner. Those of a ClusterScanner count only if the response covers all of its namespaces. */
+  excluded: number;
   notCovered: NotCovered;
   /** Number of images with a result. An image counts once in each namespace, however many Scanners have it. */
   scanned: number;
@@ -147,7 +149,8 @@ export type EndedFinding = {
 /** An engine, its vulnerability data in use, and what waits to be matched with it. */
 export type Engine = {
   ageSeconds: number;
-  buildTime: string;
+  /** When the data was built; omitted if that is not known. `ageSeconds` is 0 then. */
+  buildTime?: string;
   dataVersion: string;
   engine: EngineName;
   /** Number of images that wait to be matched with this data, or are being matched. Failed images that wait for their next attempt are not counted. */
@@ -492,7 +495,7 @@ export type NamespaceList = {
   total: number;
 };
 
-/** Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage. */
+/** Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once for each Scanner or ClusterScanner, as in its coverage. Excluded images are none of them. */
 export type NotCovered = {
   /** Ecosystems and distributions ("debian 12") for which no engine analyzed at least one of these images. The image need not contain packages of the ecosystem. */
   ecosystems?: Array<string>;
@@ -504,6 +507,8 @@ export type NotCovered = {
   partlyAnalysed: number;
   /** Images without a result yet. With several Scanners, such an image may have a result of another engine. */
   pending: number;
+  /** Scanners and ClusterScanners that may lack what became known of late: they are suspended, cannot continue, have an engine that does not work, or use vulnerability data that are outdated or lost too many findings at once. */
+  staleScanners: number;
 };
 
 export type Operator = {
@@ -998,6 +1003,8 @@ export type WorkloadList = {
   allNamespaces: boolean;
   /** The parameter `continue` for the next page; omitted on the last page. */
   continue?: string;
+  /** Number of running images that Scanners exclude by their settings, as in `Coverage`. */
+  excluded: number;
   /** The id as its publisher writes it. A text that is no id is returned without spaces around it. */
   id: string;
   items: Array<Workload>;

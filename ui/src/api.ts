@@ -1,7 +1,7 @@
 // Requests to the REST API. Their types come from its OpenAPI document.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import type { Delete, Get, Post, Problem } from './api.gen';
-import { concerns, onChange, reached, reloadInterval } from './live';
+import { concerns, onChange, reached, reloadInterval, timedOut } from './live';
 import { base, queryOf } from './router';
 
 // ApiError is a response that is not a success, or no response at all (status 0).
@@ -108,6 +108,9 @@ export type Loaded<T> = { data?: T; error?: ApiError; loading: boolean; time: nu
 // reloadPause is the shortest time between two requests because of hints. The request comes up to reloadSpread later: many browsers get the same hint.
 const reloadPause = 2_000, reloadSpread = 300;
 
+// patience is how long a request may take. It is shorter than the interval of requests without a stream, so that each of these can fail.
+const patience = 28_000;
+
 // useGet sends a GET request, and again when a hint says that its response may have changed and in intervals, while the page is visible. Without a
 // path it sends nothing.
 export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get[P]['path'], query: Get[P]['query']): Loaded<Get[P]['response']> {
@@ -124,12 +127,24 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
     last.current = Date.now();
     isBusy.current = true;
     const end = (failed: boolean) => {
+      clearTimeout(timer);
       last.current = Date.now();
       isBusy.current = false;
       isFailed.current = failed;
     };
     // Data of another address must not be shown as if it was that of this one.
     setState((old) => (old.url === url ? { ...old, loading: true } : { url, loading: true, time: 0 }));
+    const fail = (error: ApiError) => {
+      end(true);
+      // What somebody may not see any more does not stay.
+      setState(({ data, ...old }) => ({ ...old, ...(error.status !== 403 && { data }), error, loading: false }));
+    };
+    // A connection that is cut off without a word lets a request wait for many minutes.
+    const timer = setTimeout(() => {
+      abort.abort();
+      timedOut();
+      fail(new ApiError(0, { detail: `The manager has not answered within ${patience / 1000} s.` }));
+    }, patience);
     send('GET', url, undefined, abort.signal).then(
       (data) => {
         if (abort.signal.aborted) return;
@@ -137,13 +152,10 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
         setState({ url, data: data as Get[P]['response'], loading: false, time: now() });
       },
       (error: unknown) => {
-        if (abort.signal.aborted || !(error instanceof ApiError)) return;
-        end(true);
-        // What somebody may not see any more does not stay.
-        setState(({ data, ...old }) => ({ ...old, ...(error.status !== 403 && { data }), error, loading: false }));
+        if (!abort.signal.aborted && error instanceof ApiError) fail(error);
       },
     );
-    return () => abort.abort();
+    return () => { clearTimeout(timer); abort.abort(); };
   }, [url, round]);
   useEffect(() => {
     const due = () => {

@@ -53,6 +53,11 @@ export function reached(isReached: boolean): void {
   }
 }
 
+// timedOut records that a request had no answer in time. While the stream lives, the manager is there, and only slow.
+export function timedOut(): void {
+  if (freshness.state !== 'live') reached(false);
+}
+
 // A listener gets the changes of a hint, or nothing if anything may have changed.
 type Listener = (changes?: Hint[]) => void;
 const listeners = new Set<Listener>();

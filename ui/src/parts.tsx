@@ -30,11 +30,25 @@ export function Suppressed({ exception }: { exception: Exception | undefined }) 
 // all-clear.
 export function Counts({ counts, notCovered = [] }: { counts: FindingCounts | undefined; notCovered?: string[] | undefined }) {
   if (!counts) return <span class="mute">no result yet</span>;
-  const { worst, lower } = countsOf(counts);
-  if (worst.length === 0 && lower === 0 && notCovered.length > 0) return <span class="stale" title={`Not covered: ${notCovered.join(', ')}`}>none known</span>;
-  if (worst.length === 0 && lower === 0) return <span class="mute">none</span>;
+  const { worst, lower } = countsOf(counts), isNone = worst.length === 0 && lower === 0;
+  if (isNone && notCovered.length > 0) return <span class="stale" title={`Not covered: ${notCovered.join(', ')}`}>none known</span>;
+  if (isNone) return <span class="mute">{counts.suppressed > 0 ? `none, ${number(counts.suppressed)} suppressed` : 'none'}</span>;
   return <span class="counts">{worst.map(([severity, n]) => <span class={`n ${severity}`} key={severity}><b>{number(n)}</b> {severity}</span>)}
     {lower > 0 && <span class="n mute" title={`${counts.low} Low, ${counts.negligible} Negligible, ${counts.unknown} Unknown`}>{number(lower)} lower</span>}</span>;
+}
+
+// CountsOfImages are the counts of several images, of which some may have no result. gaps says what is not known of them.
+export function CountsOfImages({ counts, scanned, gaps }: { counts: FindingCounts; scanned: number; gaps: string }) {
+  return <Counts counts={scanned > 0 || hasFindings(counts) ? counts : undefined} notCovered={gaps ? [gaps] : []} />;
+}
+
+// Known is a number that is not known without a result: 0 is no blank cell, and unknown is no 0.
+export function Known({ n, scanned }: { n: number; scanned: number }) {
+  return <>{n > 0 || scanned > 0 ? number(n) : <span class="mute" title="There is no result.">–</span>}</>;
+}
+
+function hasFindings({ critical, high, medium, low, negligible, unknown, suppressed }: FindingCounts): boolean {
+  return critical + high + medium + low + negligible + unknown + suppressed > 0;
 }
 
 // Foreign is a text of an image or a pod. It can be broken after its slashes and colons, and does not change the direction of what follows.
@@ -202,15 +216,16 @@ export function ListOrigin({ origin }: { origin: SBOMOrigin }) {
 }
 
 // gapsOf says in words what a response knows nothing about, or nothing if it is complete.
-export function gapsOf({ pending, failed, newScanners, partlyAnalysed }: NotCoveredCounts): string {
+export function gapsOf({ pending, failed, newScanners, staleScanners, partlyAnalysed }: NotCoveredCounts): string {
   return [
     pending > 0 && `${count(pending, 'image')} pending`, failed > 0 && `${count(failed, 'image')} failed`,
-    newScanners > 0 && `${count(newScanners, 'scanner')} whose images are not counted yet`, partlyAnalysed > 0 && `${count(partlyAnalysed, 'image')} not wholly analyzed`,
+    newScanners > 0 && `${count(newScanners, 'scanner')} whose images are not counted yet`,
+    staleScanners > 0 && `${count(staleScanners, 'scanner')} with results that may be outdated`, partlyAnalysed > 0 && `${count(partlyAnalysed, 'image')} not wholly analyzed`,
   ].filter(Boolean).join(', ');
 }
 
 // NotCovered says what an answer knows nothing about. With clear it is the whole answer, and an all-clear only if nothing is missing and rest, what
-// there is nevertheless, is empty. Without isHealthy it is no all-clear either.
+// there is nevertheless, is empty. Images that people have excluded are no gap, and no all-clear either. Nor is one without isHealthy.
 export function NotCovered({ coverage, scope, clear, unsure, rest, isHealthy = true }: { coverage: CoverageOf; scope?: string | undefined; clear?: string; unsure?: string; rest?: string; isHealthy?: boolean }) {
   const gaps = gapsOf(coverage.notCovered);
   const { ecosystems } = coverage.notCovered;
@@ -218,9 +233,11 @@ export function NotCovered({ coverage, scope, clear, unsure, rest, isHealthy = t
   const details = gaps && <p>Not covered: {gaps}. {ecosystems && ecosystems.length > 0 && <>No engine covers {ecosystems.join(', ')} there. </>}<a href={href('/coverage')}>Coverage</a></p>;
   if (!clear) return details ? <div class="notice warn">{details}</div> : null;
   if (coverage.scanners === 0) return <div class="answer warn"><p class="big">Unknown: nothing is scanned {where}.</p><p>There is no Scanner and no ClusterScanner for it.</p></div>;
-  const others = rest && <p>{rest}</p>;
+  const excluded = coverage.excluded > 0 && <p>{count(coverage.excluded, 'image')} {coverage.excluded === 1 ? 'is' : 'are'} excluded by the settings of scanners: nothing is known about {coverage.excluded === 1 ? 'it' : 'them'}.</p>;
+  const others = <>{rest && <p>{rest}</p>}{excluded}</>;
   if (details) return <div class="answer warn"><p class="big">{unsure} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'has a result' : 'have results'}.</p>{details}</div>;
-  return <div class={`answer ${rest || !isHealthy ? 'warn' : 'good'}`}><p class="big">{isHealthy ? clear : unsure} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'was' : 'were'} asked; 0 pending, 0 failed, 0 not covered.</p></div>;
+  if (coverage.scanned === 0) return <div class="answer"><p class="big">Unknown: no image has a result {where}.</p>{others}<p>No pod runs an image that is scanned.</p></div>;
+  return <div class={`answer ${rest || !isHealthy ? 'warn' : excluded ? '' : 'good'}`}><p class="big">{isHealthy && !excluded ? clear : unsure} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'was' : 'were'} asked; 0 pending, 0 failed, 0 not covered.</p></div>;
 }
 
 // Title sets the heading of a page and the title of its tab.

@@ -609,8 +609,12 @@ type Coverage struct {
 	// AllNamespaces Whether the response covers all namespaces; false if the request names one or the caller may not see all.
 	AllNamespaces bool `json:"allNamespaces"`
 
+	// Excluded Number of running images that Scanners exclude by their settings, about which nothing is known. Images count once for each Scanner.
+	// Those of a ClusterScanner count only if the response covers all of its namespaces.
+	Excluded int `json:"excluded"`
+
 	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
-	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are none of them.
 	NotCovered NotCovered `json:"notCovered"`
 
 	// Scanned Number of images with a result. An image counts once in each namespace, however many Scanners have it.
@@ -659,8 +663,10 @@ type EndedFinding struct {
 
 // Engine An engine, its vulnerability data in use, and what waits to be matched with it.
 type Engine struct {
-	AgeSeconds  int64     `json:"ageSeconds"`
-	BuildTime   time.Time `json:"buildTime"`
+	AgeSeconds int64 `json:"ageSeconds"`
+
+	// BuildTime When the data was built; omitted if that is not known. `ageSeconds` is 0 then.
+	BuildTime   time.Time `json:"buildTime,omitempty,omitzero"`
 	DataVersion string    `json:"dataVersion"`
 
 	// Engine The name of an engine. If an engine can have several instances, the instance follows: grype,
@@ -1131,7 +1137,7 @@ type NamespaceList struct {
 }
 
 // NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
-// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+// for each Scanner or ClusterScanner, as in its coverage. Excluded images are none of them.
 type NotCovered struct {
 	// Ecosystems Ecosystems and distributions ("debian 12") for which no engine analyzed at least one of these images. The image need
 	// not contain packages of the ecosystem.
@@ -1148,6 +1154,10 @@ type NotCovered struct {
 
 	// Pending Images without a result yet. With several Scanners, such an image may have a result of another engine.
 	Pending int `json:"pending"`
+
+	// StaleScanners Scanners and ClusterScanners that may lack what became known of late: they are suspended, cannot continue, have an engine that
+	// does not work, or use vulnerability data that are outdated or lost too many findings at once.
+	StaleScanners int `json:"staleScanners"`
 }
 
 // Operator defines model for Operator.
@@ -1484,7 +1494,7 @@ type RunningWorkload struct {
 	Namespace string `json:"namespace"`
 
 	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
-	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are none of them.
 	NotCovered NotCovered `json:"notCovered"`
 
 	// ToActOn Number of these findings that an update ends and that are known exploited or of High severity at least.
@@ -1819,7 +1829,7 @@ type WorkloadDetails struct {
 	Namespace string            `json:"namespace"`
 
 	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
-	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are none of them.
 	NotCovered NotCovered `json:"notCovered"`
 
 	// Total Number of all findings.
@@ -1883,6 +1893,9 @@ type WorkloadList struct {
 	// Continue The parameter `continue` for the next page; omitted on the last page.
 	Continue string `json:"continue,omitempty,omitzero"`
 
+	// Excluded Number of running images that Scanners exclude by their settings, as in `Coverage`.
+	Excluded int `json:"excluded"`
+
 	// ID The id as its publisher writes it. A text that is no id is returned without spaces around it.
 	ID    string     `json:"id"`
 	Items []Workload `json:"items"`
@@ -1896,7 +1909,7 @@ type WorkloadList struct {
 	Known VulnerabilityKnown `json:"known"`
 
 	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
-	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are none of them.
 	NotCovered NotCovered `json:"notCovered"`
 
 	// Scanned Number of images with a result. An image counts once in each namespace, however many Scanners have it.

@@ -44,6 +44,9 @@ func gapsOf(namespace string, c restv1.Coverage) (all []string) {
 	if n.NewScanners > 0 {
 		all = append(all, count(n.NewScanners, "Scanner is", "Scanners are")+" not counted yet")
 	}
+	if n.StaleScanners > 0 {
+		all = append(all, count(n.StaleScanners, "Scanner has", "Scanners have")+" results that may be outdated")
+	}
 	if n.PartlyAnalysed > 0 {
 		all = append(all, fmt.Sprintf("%s not completely analyzed: %s", count(n.PartlyAnalysed, "image is", "images are"), strings.Join(n.Ecosystems, ", ")))
 	}
@@ -63,6 +66,9 @@ func gapsOfResources(ctx context.Context, cluster client.Client, namespace strin
 		known.NotCovered.Failed += int(status.Images.Failed)
 		if status.ObservedGeneration == 0 {
 			known.NotCovered.NewScanners++
+		}
+		if v1alpha1.IsStale(&list.Items[i]) {
+			known.NotCovered.StaleScanners++
 		}
 	}
 	var clusterScanners []string

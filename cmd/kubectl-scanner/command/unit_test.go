@@ -103,6 +103,7 @@ func TestGaps(t *testing.T) {
 		"pending":             {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{Pending: 1}}, []string{"1 image has no result yet"}},
 		"failed":              {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{Failed: 2}}, []string{"2 images could not be scanned"}},
 		"new":                 {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, []string{"1 Scanner is not counted yet"}},
+		"stale":               {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{StaleScanners: 1}}, []string{"1 Scanner has results that may be outdated"}},
 		"not wholly analyzed": {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{PartlyAnalysed: 3, Ecosystems: []string{"debian 12", "Go"}}}, []string{"3 images are not completely analyzed: debian 12, Go"}},
 	} {
 		if got := gapsOf(tt.namespace, tt.list); !slices.Equal(got, tt.want) {
@@ -142,6 +143,15 @@ func TestGapsOfResources(t *testing.T) {
 		if err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, tt.want)
 		}
+	}
+	suspended := &v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "main"}, Spec: v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Suspend: ptr.To(true)}}}
+	suspended.Status.ObservedGeneration = 1
+	if err := cluster.Create(context.Background(), suspended); err != nil {
+		t.Fatal(err)
+	}
+	got, err := gapsOfResources(context.Background(), cluster, "shop", nil)
+	if want := []string{"1 Scanner has results that may be outdated"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("a suspended Scanner: %q, %v; want %q", got, err, want)
 	}
 }
 

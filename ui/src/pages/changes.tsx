@@ -2,7 +2,7 @@
 import { now, useGet } from '../api';
 import type { Change, ChangeKind, ChangeList } from '../api.gen';
 import { count, number } from '../format';
-import { Choose, Exploited, Foreign, NotCovered, SeverityMark, Suppressed, Table, Time, Title, View } from '../parts';
+import { Choose, Exploited, Foreign, gapsOf, NotCovered, SeverityMark, Suppressed, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace, useSession } from '../session';
 
@@ -33,7 +33,7 @@ function ChangesOf({ namespace }: { namespace: string }) {
       <NotCovered coverage={list.coverage} scope={`in ${namespace}`} />
       {list.unknown.length > 0 && <p class="stale">What is fixed is not known yet of {count(list.unknown.length, 'repository', 'repositories')} with an image that has no result or only a partial one, or data with an anomaly: {list.unknown.slice(0, 5).join(', ')}{list.unknown.length > 5 && ` and ${list.unknown.length - 5} more`}</p>}
       {kinds.map((kind) => <Part key={kind.change} kind={kind} list={list} namespace={namespace} />)}
-      {list.items.length === 0 && <p class="mute">Nothing has changed.</p>}
+      {list.items.length === 0 && <p class="mute">{list.unknown.length > 0 || gapsOf(list.coverage.notCovered) ? 'No change is known.' : 'Nothing has changed.'}</p>}
     </>}</View>
   </>;
 }

@@ -3,7 +3,7 @@ import { urlOf, useGet } from '../api';
 import type { ImageScan } from '../api.gen';
 import { count, date, shortDigest } from '../format';
 import { useNamespace, useSession } from '../session';
-import { Choose, Counts, CSV, Foreign, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
+import { Choose, Counts, CSV, Foreign, Known, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 
 const phases = ['Failed', 'Pending', 'Cataloging', 'Matching', 'Scanned'] as const;
@@ -62,7 +62,7 @@ const columns = [
     <div class="mute">{shortDigest(s.digest)} · {s.platform} · {s.engine ?? s.scanner.name}</div></> },
   { name: 'Phase', cell: (s: ImageScan) => <><PhaseMark phase={s.phase} />{s.phase === 'Failed' && <div class="mute">{reasonOf(s)}</div>}</> },
   { name: 'Findings', cell: (s: ImageScan) => <Counts counts={s.findings} notCovered={s.notCovered} /> },
-  { name: 'With a fix', cell: (s: ImageScan) => s.findings?.fixable ?? '', class: 'number' },
+  { name: 'With a fix', cell: (s: ImageScan) => <Known n={s.findings?.fixable ?? 0} scanned={s.findings ? 1 : 0} />, class: 'number' },
   { name: 'Workloads', cell: (s: ImageScan) => (s.unusedSinceTime ? <>not running since <time dateTime={s.unusedSinceTime}>{date(s.unusedSinceTime)}</time></>
     : <span class="break">{(s.workloads ?? []).slice(0, 2).join(', ')}{s.workloadCount > 2 && ` and ${s.workloadCount - 2} more`}</span>) },
   { name: 'Scanned', cell: (s: ImageScan) => <Time at={s.scanTime} /> },

@@ -30,6 +30,7 @@ export function OperatorPage() {
 }
 
 function queueOf({ engines }: Operator): string {
+  if (engines.length === 0) return 'and nothing can be matched without vulnerability data';
   const waiting = engines.reduce((sum, e) => sum + e.queue, 0);
   return waiting === 0 ? 'no image waits to be matched' : `${count(waiting, 'image')} to match with the present data`;
 }
@@ -44,7 +45,7 @@ const replicaColumns = [
 
 const columns = [
   { name: 'Engine', cell: (e: Engine) => <><b><Foreign text={e.engine} /></b> {e.tool && <div class="mute">{e.tool}</div>}</> },
-  { name: 'Data built', cell: (e: Engine) => `${duration(e.ageSeconds)} ago` },
+  { name: 'Data built', cell: (e: Engine) => (e.buildTime ? `${duration(e.ageSeconds)} ago` : <span class="stale">unknown</span>) },
   { name: 'In use since', cell: (e: Engine) => <Time at={e.sinceTime} /> },
   { name: 'Version of the data', cell: (e: Engine) => <Foreign text={e.dataVersion} /> },
   { name: 'To match', cell: (e: Engine) => e.queue, class: 'number' },

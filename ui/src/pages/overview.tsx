@@ -40,7 +40,7 @@ function Landing({ namespace }: { namespace: string | undefined }) {
 // problemWords are what the scanners with a problem do, for one and for several.
 const problemWords: Record<ScannerProblem, [string, string]> = {
   Stalled: ['cannot continue until somebody changes something', 'cannot continue until somebody changes something'], Suspended: ['is suspended and scans nothing', 'are suspended and scan nothing'],
-  EngineUnavailable: ['has an engine that does not work', 'have an engine that does not work'], DataOutdated: ['uses outdated vulnerability data', 'use outdated vulnerability data'],
+  EngineUnavailable: ['has an engine that does not work', 'have an engine that does not work'], DataOutdated: ['uses vulnerability data that is outdated or has an anomaly', 'use vulnerability data that is outdated or has an anomaly'],
   FailedImages: ['has images that could not be scanned', 'have images that could not be scanned'],
   MessagesFailing: ['cannot deliver messages', 'cannot deliver messages'], NoReceiver: ['has no receiver: nobody gets a message', 'have no receiver: nobody gets a message'],
 };
@@ -100,9 +100,9 @@ function AllActions({ namespace }: { namespace: string | undefined }) {
   return <>
     <Title text={namespace ? `All actions in ${namespace}` : 'All actions'}><a href={href('/', {}, { namespace })}>Most urgent</a></Title>
     <View of={actions}>{(list) => <>
-      {list.items.length > 0 ? <Actions rows={rowsOf(list.items, Math.max(3, Math.floor(maxRows / list.items.length)))} namespace={namespace} /> : <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} clear="Nothing to update" unsure="Nothing known to update" />}
+      {list.items.length > 0 ? <Actions rows={rowsOf(list.items, Math.max(3, Math.floor(maxRows / list.items.length)))} namespace={namespace} /> : <p class="mute">No update is listed here. <a href={href('/', {}, { namespace })}>Actions</a> says what that means.</p>}
       <Pages shown={list.items.length} total={list.total} next={list.continue} what="repository" many="repositories" />
-      {list.items.length > 0 && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}
+      <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />
     </>}</View>
   </>;
 }

@@ -15,7 +15,7 @@ export function VulnerabilitiesPage() {
   const ofFindings = { ...(namespace && { namespace }), ...flag('fixable'), ...flag('knownExploited'), ...(minSeverity && { minSeverity }) };
   const filters = { ...ofFindings, ...(text && { text }), ...(percentage > 0 && { minEPSSPercent: percentage }) };
   const vulnerabilities = useGet('/api/v1/vulnerabilities', {}, { ...filters, ...(position && { continue: position }), limit: 100 });
-  const isFiltered = Boolean(text ?? minSeverity ?? query.get('fixable') ?? query.get('knownExploited')) || percentage > 0;
+  const isFiltered = Object.keys(filters).some((name) => name !== 'namespace');
   return <>
     <Title text={namespace ? `Vulnerabilities in ${namespace}` : 'Vulnerabilities'} />
     <div class="filters">

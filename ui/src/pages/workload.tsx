@@ -23,7 +23,7 @@ export function WorkloadPage() {
 function Answer({ found: { findings, total, notCovered } }: { found: WorkloadDetails }) {
   const gaps = gapsOf(notCovered), { ecosystems } = notCovered;
   const open = total - findings.suppressed;
-  const headline = open > 0 ? `${count(open, 'finding')}${findings.knownExploited > 0 ? `, ${findings.knownExploited} known exploited` : ''}` : gaps ? 'No finding is known.' : 'No finding.';
+  const headline = open > 0 ? `${count(open, 'finding')}${findings.knownExploited > 0 ? `, ${findings.knownExploited} known exploited` : ''}` : gaps ? 'No finding is known.' : findings.suppressed > 0 ? 'No finding that needs action.' : 'No finding.';
   return <div class={`answer ${open > 0 ? 'bad' : gaps ? 'warn' : 'good'}`}>
     <p class="big">{headline}</p>
     {open > 0 && <p><Counts counts={findings} /> · {findings.fixable} with a fix</p>}

@@ -1,8 +1,8 @@
 // The workloads whose pods run scanned images, the most urgent first.
 import { urlOf, useGet } from '../api';
 import type { RunningWorkload } from '../api.gen';
-import { count, number } from '../format';
-import { Counts, CSV, Exploited, Foreign, gapsOf, NotCovered, Pages, Table, TextFilter, Title, View } from '../parts';
+import { count, countsOf, number } from '../format';
+import { Counts, CSV, Exploited, Foreign, gapsOf, Known, NotCovered, Pages, Table, TextFilter, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace } from '../session';
 
@@ -39,10 +39,10 @@ const columnsOf = (namespace: string | undefined) => [
   { name: 'Workload', cell: (w: RunningWorkload) => <><a class="row" href={href('/namespaces/{namespace}/workloads/{kind}/{name}', { namespace: w.namespace, kind: w.kind, name: w.name })}><Foreign text={`${w.kind}/${w.name}`} /></a>{' '}
     {w.findings.knownExploited > 0 && <><Exploited /> {w.findings.knownExploited > 1 && w.findings.knownExploited}</>}</> },
   ...(namespace ? [] : [{ name: 'Namespace', cell: (w: RunningWorkload) => w.namespace }]),
-  { name: 'To act on', cell: (w: RunningWorkload) => (w.toActOn > 0 ? <b>{number(w.toActOn)}</b> : ''), class: 'number' },
-  { name: 'Findings', cell: (w: RunningWorkload) => <>{hasNoResult(w) ? <Counts counts={undefined} /> : <Counts counts={w.findings} notCovered={w.notCovered.ecosystems} />}
-    {w.findings.suppressed > 0 && <div class="mute">{w.findings.suppressed} suppressed</div>}</> },
-  { name: 'Images', cell: (w: RunningWorkload) => <>{count(w.images, 'image')} in {count(w.containers, 'container')}{gapsOf(w.notCovered) && <div class="stale">{gapsOf(w.notCovered)}</div>}</> },
+  { name: 'To act on', cell: (w: RunningWorkload) => (w.toActOn > 0 ? <b>{number(w.toActOn)}</b> : <Known n={0} scanned={hasNoResult(w) ? 0 : 1} />), class: 'number' },
+  { name: 'Findings', cell: (w: RunningWorkload) => <>{hasNoResult(w) ? <Counts counts={undefined} /> : <Counts counts={w.findings} notCovered={gapsOf(w.notCovered) ? [gapsOf(w.notCovered)] : []} />}
+    {w.findings.suppressed > 0 && countsOf(w.findings).worst.length + countsOf(w.findings).lower > 0 && <div class="mute">{w.findings.suppressed} suppressed</div>}</> },
+  { name: 'Images', cell: (w: RunningWorkload) => <>{count(w.images, 'image')} in {count(w.containers, 'container')}{gapsOf({ ...w.notCovered, staleScanners: 0 }) && <div class="stale">{gapsOf({ ...w.notCovered, staleScanners: 0 })}</div>}</> },
 ];
 
 // hasNoResult reports whether nothing is known of a workload, so that no finding must not look like none.

@@ -231,10 +231,65 @@ test('every problem has words and a link, for one scanner and for several', asyn
   await withHealth(admin, { scanners: kinds.map((problem, i) => ({ problem, scanners: i % 2, clusterScanners: 1 })), unscannedNamespaces: 12 });
   await admin.visit('/?namespace=blog');
   assert.deepEqual(await admin.page.locator('.problems a').evaluateAll((links) => links.map((a) => new URL(a.href).searchParams.get('problem'))), [...kinds, null]);
-  assert.match(await admin.text('.problems'), /1 scanner cannot continue[\s\S]*2 scanners are suspended[\s\S]*1 scanner has an engine[\s\S]*2 scanners use outdated vulnerability data[\s\S]*12 namespaces are not scanned/);
+  assert.match(await admin.text('.problems'), /1 scanner cannot continue[\s\S]*2 scanners are suspended[\s\S]*1 scanner has an engine[\s\S]*2 scanners use vulnerability data that is outdated or has an anomaly[\s\S]*12 namespaces are not scanned/);
   await admin.page.screenshot({ path: `${fixture.output}/actions-problems-light.png`, fullPage: true });
   await admin.page.emulateMedia({ colorScheme: 'dark' });
   await admin.page.screenshot({ path: `${fixture.output}/actions-problems-dark.png`, fullPage: true });
+  await admin.leave();
+});
+
+// cleanPages are those that are green if nothing is missing.
+const cleanPages = ['/?namespace=blog', '/vulnerabilities?namespace=blog', '/vulnerabilities/CVE-2020-0000?namespace=blog', '/namespaces/blog/workloads/Pod/web'];
+
+// withCoverage changes what each response says about its coverage.
+const withCoverage = (person, change) => person.page.route(/\/api\/v1\/(overview|vulnerabilities|namespaces\/blog\/workloads)/, async (route) => {
+  const response = await route.fetch(), body = await response.json();
+  if (body.notCovered || body.coverage) change(body.coverage ?? body);
+  await route.fulfill({ response, json: { ...body, ...(body.health && { health: { scanners: [], unscannedNamespaces: 0 } }) } });
+});
+
+test('no page is green while results may be outdated', async () => {
+  const admin = await Person.signedIn('administrator');
+  await withCoverage(admin, (coverage) => { coverage.notCovered.staleScanners = 1; });
+  for (const path of cleanPages) {
+    await admin.visit(path);
+    assert.match(await admin.text('.answer.warn'), /1 scanner with results that may be outdated/, path);
+    assert.equal(await admin.page.locator('.answer.good').count(), 0, path);
+  }
+  await admin.visit('/changes?namespace=blog');
+  await admin.visit('/vulnerabilities/CVE-2020-0000?namespace=blog');
+  await admin.page.screenshot({ path: `${fixture.output}/vulnerability-stale-light.png`, fullPage: true });
+  await admin.page.emulateMedia({ colorScheme: 'dark' });
+  await admin.page.screenshot({ path: `${fixture.output}/vulnerability-stale-dark.png`, fullPage: true });
+  await admin.leave();
+});
+
+test('images that are excluded, and a namespace in which none runs, are no all-clear', async () => {
+  const admin = await Person.signedIn('administrator');
+  await withCoverage(admin, (coverage) => { coverage.excluded = 3; });
+  for (const path of cleanPages.slice(0, 3)) {
+    await admin.visit(path);
+    assert.match(await admin.text('.answer'), /known[\s\S]*3 images are excluded by the settings of scanners: nothing is known about them/, path);
+    assert.equal(await admin.page.locator('.answer.good').count(), 0, path);
+  }
+  await admin.page.screenshot({ path: `${fixture.output}/vulnerability-excluded-light.png`, fullPage: true });
+  await admin.page.unrouteAll();
+  await withHealth(admin, {});
+  for (const path of ['/?namespace=news', '/vulnerabilities?namespace=news', '/vulnerabilities/CVE-2020-0000?namespace=news']) {
+    await admin.visit(path);
+    assert.match(await admin.text('.answer'), /Unknown: no image has a result in news/, path);
+    assert.equal(await admin.page.locator('.answer.good').count(), 0, path);
+  }
+  await admin.leave();
+});
+
+test('a filter that hides all vulnerabilities is no all-clear, however the address has it', async () => {
+  const admin = await Person.signedIn('administrator');
+  for (const filters of ['text=&fixable=', 'text=&minSeverity=Critical', 'knownExploited=', 'text=nothing-has-this']) {
+    await admin.visit(`/vulnerabilities?namespace=blog&${filters}`);
+    assert.match(await admin.text(), /No vulnerability passes these filters/, filters);
+    assert.equal(await admin.page.locator('.answer').count(), 0, filters);
+  }
   await admin.leave();
 });
 

@@ -116,6 +116,29 @@ test('a proxy that lets no stream through leaves a page that loads again every 3
   await member.leave();
 });
 
+test('a connection that is cut off without a word is no live page, and no all-clear', async () => {
+  const reader = await Person.withBrowser();
+  await reader.page.clock.install();
+  await reader.page.goto(fixture.url);
+  await reader.signIn('reader');
+  await reader.settled();
+  await fresh(reader, 'live');
+  // From now on, no request is ever answered, and the stream sends nothing.
+  await reader.page.route('**/api/v1/**', () => {});
+  for (let i = 0; i < 30 && await reader.page.locator('.fresh.lost').count() === 0; i++) {
+    await reader.page.clock.runFor(5_000);
+    await reader.page.waitForTimeout(100);
+  }
+  await fresh(reader, 'not connected since');
+  assert.match(await reader.text('[role=alert]'), /Not up to date\. The manager has not answered within 28 s/);
+  await reader.page.screenshot({ path: `${fixture.output}/actions-cut-off-light.png`, fullPage: true });
+  await reader.page.unroute('**/api/v1/**');
+  await reader.page.getByRole('button', { name: 'Try again' }).click();
+  await reader.eventually(async () => await reader.page.getByRole('alert').count() === 0);
+  reader.problems.length = 0; // that requests failed was wanted
+  await reader.leave();
+});
+
 const hide = (person, hidden) => person.page.evaluate((value) => {
   Object.defineProperty(document, 'hidden', { value, configurable: true });
   document.dispatchEvent(new Event('visibilitychange'));
