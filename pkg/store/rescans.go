@@ -42,6 +42,15 @@ func (s *Store) RescanRequested(ctx context.Context, img ScannerImage) (requeste
 	return requested, err
 }
 
+// JobRescans reports whether a catalog is to be replaced by the result of a catalog Job: its scanner's, in any namespace whose image the Job is for. A
+// ClusterScanner may have requested it for one of several.
+func (s *Store) JobRescans(ctx context.Context, job Job) (requested bool, err error) {
+	err = s.queryRow(ctx, "look up requests for the job of "+job.Key.String(), `SELECT EXISTS (SELECT 1 FROM scanner_images
+		WHERE scanner = ? AND digest = ? AND platform = ? AND scope = ? AND rescan_requested_at IS NOT NULL)`,
+		job.Scanner, job.Key.Digest, platform(job.Key.Platform), job.Scope).Scan(&requested)
+	return requested, err
+}
+
 // endRescans ends the requests to replace a manifest's catalog, which was replaced now.
 func endRescans(ctx context.Context, tx *session, engine string, manifest int64, now time.Time) error {
 	result, err := tx.ExecContext(ctx, `UPDATE scanner_images SET rescan_requested_at = NULL

@@ -254,6 +254,39 @@ func TestFailedRescan(t *testing.T) {
 	}
 }
 
+// TestFailedRescanAfterRestart: the failed Job of a rescan that a ClusterScanner requested in one of its namespaces counts as a failure, although another
+// one has the image too, and the manager has restarted in the meantime.
+func TestFailedRescanAfterRestart(t *testing.T) {
+	for _, namespace := range []string{"blog", "shop", "zoo"} {
+		t.Run(namespace, func(t *testing.T) {
+			e := newEngine(t)
+			var images []backend.Image
+			var requested backend.Image
+			for _, other := range []string{"blog", "shop", "zoo"} {
+				img := public("web")
+				img.Namespace = other
+				images = append(images, img)
+				if other == namespace {
+					requested = img
+				}
+			}
+			e.setUsed(images...)
+			e.saveCatalog(requested)
+			e.must(e.Store.RequestRescan(t.Context(), requested.OfScanner()))
+			e.index(requested)
+			job := e.jobFor(requested)
+			e.Backend = New(e.Options)
+			e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
+			e.setEndCondition(job, "Failed", "BackoffLimitExceeded", "")
+			e.runJobsOnce()
+			ended, err := e.Store.EndedJobs(t.Context())
+			if err != nil || len(ended) != 1 || !ended[0].Failed {
+				t.Errorf("the ended Jobs are %+v, want one that failed (%v)", ended, err)
+			}
+		})
+	}
+}
+
 // TestBudgetOfAnotherNamespace: a result over a namespace's storage budget is a failure of that namespace only. A worker's own claim to be
 // over budget has no effect.
 func TestBudgetOfAnotherNamespace(t *testing.T) {

@@ -202,11 +202,13 @@ func (b *Backend) abandon(ctx context.Context, record store.Job) error {
 // recordCatalogEnd decides what the end of a catalog Job means for its image. A failure counts only if the catalog is missing.
 func (b *Backend) recordCatalogEnd(ctx context.Context, record store.Job, e jobEnd) (failed bool, err error) {
 	q, known := b.requests.get(record)
-	img := backend.Image{Key: record.Key, Scope: record.Scope, Namespace: record.ScannerNamespace, Scanner: record.Scanner, SBOMPolicy: record.SBOMPolicy}
-	if known {
-		img.Namespace = q.image.Namespace
-	}
-	if cataloged, err := b.isCataloged(ctx, img); cataloged || err != nil {
+	catalog, err := b.Store.Catalog(ctx, Engine, record.Key, record.Scope)
+	if err == nil && catalog.CountsWith(record.SBOMPolicy) {
+		// The catalog that a requested Job had to replace is there before it.
+		if requested, err := b.Store.JobRescans(ctx, record); !requested || err != nil {
+			return false, err
+		}
+	} else if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
 	if leaving, err := b.isTerminating(ctx, record); leaving || err != nil {

@@ -39,6 +39,17 @@ func (on suite) testRescans(t *testing.T) {
 	}
 	f.saveCatalogs(t, "app")
 	must(t, f.RequestRescan(t.Context(), image(blog)))
+	for what, tt := range map[string]struct {
+		job  store.Job
+		want bool
+	}{
+		"its scanner's":          {store.Job{Scanner: "blog", Key: key("app"), Scope: store.Cluster}, true}, // whichever namespace it is for
+		"another scanner's":      {store.Job{Scanner: "shop", Key: key("app"), Scope: store.Cluster}, false},
+		"with other credentials": {store.Job{Scanner: "blog", Key: key("app"), Scope: "blog"}, false},
+		"of another image":       {store.Job{Scanner: "blog", Key: key("bait"), Scope: store.Cluster}, false},
+	} {
+		equal(t, "a Job replaces the catalog, "+what, got[bool](t)(f.JobRescans(t.Context(), tt.job)), tt.want)
+	}
 	must(t, f.SetUsage(t.Context(), blog)) // the recreated ImageScan records its use
 	requested("the request of blog", blog, true)
 	requested("a request of shop", shop, false)
