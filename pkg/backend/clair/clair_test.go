@@ -60,6 +60,30 @@ func TestSharedImage(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(1))
 }
 
+// TestRescan: a requested rescan of an image has Clair index it again, whatever catalogs there are, and once.
+func TestRescan(t *testing.T) {
+	w := newWorld(t)
+	digest := w.push("web", registrytest.Image(t, files("base")))
+	shop, blog := w.scanner("shop"), w.scanner("blog")
+	w.secret("blog", "pull", map[string]string{".dockerconfigjson": `{"auths":{"registry.example.com":{"username":"u","password":"p"}}}`})
+	images := map[*v1alpha1.Scanner]backend.Image{shop: w.run(shop, "web", digest), blog: w.run(blog, "web", digest, withPullSecrets("pull"))}
+	w.scan(shop, images[shop])
+	for posted, scanner := range []*v1alpha1.Scanner{shop, shop, blog} {
+		img := images[scanner]
+		w.scan(scanner, img)
+		w.Expect(w.clair.posted()).To(Equal(posted + 1))
+		w.clock.Step(store.RescanInterval)
+		before, err := w.store.Catalog(t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
+		w.must(err)
+		w.must(w.store.RequestRescan(t.Context(), img.OfScanner()))
+		w.scan(scanner, img)
+		w.Expect(w.clair.posted()).To(Equal(posted + 2))
+		after, err := w.store.Catalog(t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
+		w.must(err)
+		w.Expect(after.CatalogedAt).To(BeTemporally(">", before.CatalogedAt))
+	}
+}
+
 // TestRestart: indexed images stay known after a restart.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)

@@ -146,9 +146,10 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 	i.mu.Lock()
 	state := i.state
 	i.mu.Unlock()
+	requested := false
 	switch done, err := i.Store.Catalog(ctx, i.engine, t.img.Key, t.img.Scope); {
 	case err == nil && !i.isOutdated(done):
-		if requested, err := i.Store.RescanRequested(ctx, t.img.OfScanner()); err != nil || !requested {
+		if requested, err = i.Store.RescanRequested(ctx, t.img.OfScanner()); err != nil || !requested {
 			return err // another Scanner had it indexed meanwhile
 		}
 	case err != nil && !errors.Is(err, store.ErrNotFound):
@@ -175,7 +176,7 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 		return i.Store.SaveCatalog(ctx, catalog, nil)
 	}
 	catalog.Tool = toolPrefix + state
-	if err := i.indexManifest(ctx, log, t, located, &catalog); err != nil {
+	if err := i.indexManifest(ctx, log, t, located, requested, &catalog); err != nil {
 		return err
 	}
 	// The report is replaced before the catalog is saved. If the process ends in between, both steps are repeated.
@@ -206,14 +207,14 @@ func recoverPanic(log logr.Logger, err *error, result error) {
 	}
 }
 
-// indexManifest fills in the catalog from Clair's index report, or copies it from another credential scope.
-func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, located *registry.Location, catalog *store.Catalog) error {
-	// Reusing another scope's catalog is safe here: the registry accepted this Scanner's own references and credentials.
-	same, found, err := i.otherScopeCatalog(ctx, t.img, *catalog)
+// indexManifest fills in the catalog from Clair's index report, or copies one of the same manifest unless a new one is requested.
+func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, located *registry.Location, requested bool, catalog *store.Catalog) error {
+	// Reusing the catalog of another scope is safe here: the registry accepted this Scanner's own references and credentials.
+	same, found, err := i.sameCatalog(ctx, t.img, *catalog)
 	if err != nil {
 		return err
 	}
-	if found {
+	if found && !requested {
 		log.Info("The image was indexed before", "manifest", catalog.PlatformDigest)
 		catalog.Distro, catalog.Packages = same.Distro, same.Packages
 		return nil
@@ -234,8 +235,8 @@ func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, 
 	return nil
 }
 
-// otherScopeCatalog returns the catalog of a platform manifest in another credential scope, made in the same state of the indexer.
-func (i *instance) otherScopeCatalog(ctx context.Context, img backend.Image, wanted store.Catalog) (store.Catalog, bool, error) {
+// sameCatalog returns the catalog of a platform manifest in any credential scope, made in the same state of the indexer.
+func (i *instance) sameCatalog(ctx context.Context, img backend.Image, wanted store.Catalog) (store.Catalog, bool, error) {
 	key := img.Key
 	key.Digest = wanted.PlatformDigest
 	scopes, err := i.Store.CatalogScopes(ctx, i.engine, key, "")
@@ -243,9 +244,6 @@ func (i *instance) otherScopeCatalog(ctx context.Context, img backend.Image, wan
 		return store.Catalog{}, false, err
 	}
 	for _, scope := range scopes {
-		if scope == img.Scope {
-			continue // a rescan replaces it
-		}
 		same, err := i.Store.Catalog(ctx, i.engine, key, scope)
 		switch {
 		case err != nil && !errors.Is(err, store.ErrNotFound):
