@@ -602,6 +602,26 @@ func TestContractSuccess(t *testing.T) {
 	}
 }
 
+// TestContractCutAnswers: where the text of an answer decides, one that is cut short is lost, and no other server's. Elsewhere the status counts.
+func TestContractCutAnswers(t *testing.T) {
+	forEachHTTPType(t, func(t *testing.T, kind string) {
+		s := newServer(t, kind, false)
+		c := newContract(t, kind, s)
+		s.answers(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "500")
+			_, _ = io.WriteString(w, c.of.accepts[:len(c.of.accepts)/2])
+		})
+		got := c.deliver(delivery("1").Message)
+		if c.of.accepts == "" {
+			if got.Result != announce.Delivered {
+				t.Errorf("outcome %+v, want Delivered", got)
+			}
+		} else if got.Result != announce.UnknownOutcome || got.Reason != announce.ReasonAnswerLost || !strings.Contains(got.Message, "answer was lost") {
+			t.Errorf("outcome %+v, want that the answer was lost", got)
+		}
+	})
+}
+
 // lastPart returns the last part of a request's path, which is often the secret one.
 func lastPart(r *http.Request) string { return r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:] }
 

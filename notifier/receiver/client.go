@@ -155,7 +155,7 @@ func (c *Client) transport(request *http.Request, to Address) *http.Transport {
 func (c *Client) Outcome(a Answer, word, advice string) announce.Outcome {
 	switch {
 	case a.IsOK() && a.isPage():
-		return c.Foreign()
+		return c.Foreign(a)
 	case a.IsOK():
 		return announce.Outcome{Result: announce.Delivered}
 	case a.IsRateLimited():
@@ -176,8 +176,11 @@ func (c *Client) Outcome(a Answer, word, advice string) announce.Outcome {
 }
 
 // Foreign returns the outcome for an answer that reports success, and that no receiver of the type gives. A proxy that blocks or signs in answers
-// so, often with a page of its own. Whether the receiver has the message is not known.
-func (c *Client) Foreign() announce.Outcome {
+// so, often with a page of its own. Whether the receiver has the message is not known. An answer that is cut short may have been the receiver's.
+func (c *Client) Foreign(a Answer) announce.Outcome {
+	if a.BodyError != nil {
+		return *c.Failure(a.BodyError, true)
+	}
 	return announce.Outcome{
 		Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
 		Message: fmt.Sprintf("the message was sent, but the answer is not one of %[1]s: is there a proxy between the notifier and %[1]s, or is the address another server's?", c.name),

@@ -115,7 +115,7 @@ func (a *App) outcome(response receiver.Answer, d announce.Delivery) (announce.O
 	case response.IsRateLimited(), answer.Error == "ratelimited", answer.Error == "rate_limited":
 		return a.client.RateLimited(response.Header), ""
 	case isOK && (response.BodyError != nil || decodeError != nil || !answer.OK && answer.Error == ""):
-		return a.client.Foreign(), ""
+		return a.client.Foreign(response), ""
 	case isOK && answer.OK:
 		outcome := announce.Outcome{Result: announce.Delivered}
 		if IsTimestamp(answer.TS) {

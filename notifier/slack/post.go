@@ -46,7 +46,7 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 // outcome converts an answer of a webhook.
 func (p *Poster) outcome(answer receiver.Answer) announce.Outcome {
 	if answer.IsOK() && strings.TrimSpace(string(answer.Body)) != accepted {
-		return p.client.Foreign()
+		return p.client.Foreign(answer)
 	}
 	return p.client.Outcome(answer, receiver.Word(answer.Body), adviceFor(answer.Status))
 }
