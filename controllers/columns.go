@@ -37,11 +37,21 @@ func (s *scannerScope) setColumns(now time.Time) {
 	}
 	if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		columns.Ready, columns.Message = string(ready.Status), column(ready.Message, limit)
+		// A scanner that has handled all images is ready, also with data that is outdated.
+		engine := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionBackendAvailable)
+		if ready.Status == metav1.ConditionTrue && engine != nil && engine.Reason != v1alpha1.ReasonAvailable {
+			columns.Message = column(engine.Message, limit)
+		}
 	}
 	if s.covered {
 		columns.Images, columns.Scanned, columns.Failed = number(status.Images.Total), number(status.Images.Scanned), number(status.Images.Failed)
 	}
-	if found := status.Findings; s.totals != nil {
+	switch found := status.Findings; {
+	case s.totals == nil:
+	case s.covered && status.Images.Scanned == 0 && status.Images.Total > 0 && found == v1alpha1.FindingCounts{}:
+		// No image has a result: 0 would say that they are clean.
+		columns.Critical, columns.High, columns.Exploited, columns.Suppressed = v1alpha1.ColumnUnknown, v1alpha1.ColumnUnknown, v1alpha1.ColumnUnknown, v1alpha1.ColumnUnknown
+	default:
 		columns.Critical, columns.High, columns.Exploited = number(found.Critical), number(found.High), number(found.KnownExploited)
 		columns.Suppressed = number(found.Suppressed)
 	}

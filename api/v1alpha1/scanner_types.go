@@ -814,7 +814,7 @@ type ScannerColumns struct {
 	// +kubebuilder:validation:MaxLength=20
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// message is the beginning of the message of the condition Ready.
+	// message is the beginning of the message of the condition Ready, or of BackendAvailable if only that says that something is wrong.
 	// +kubebuilder:default="-"
 	// +kubebuilder:validation:MaxLength=80
 	// +optional
