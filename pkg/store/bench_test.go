@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"testing"
@@ -129,6 +130,46 @@ func BenchmarkSaveReport(b *testing.B) {
 				f.report(b, "a", [][]finding.Finding{first, second}[i%2]...)
 			}
 		})
+	}
+}
+
+// BenchmarkLongestStep measures the longest time for which a report of 50,000 findings has others wait that write. Run it with -benchtime 1x.
+func BenchmarkLongestStep(b *testing.B) {
+	const n = 50_000
+	first, second, third := manyFindings(n, 0), manyFindings(n, n/10), manyFindings(n, n/10)
+	for i := range third {
+		fixed(&third[i])
+	}
+	for _, database := range Databases {
+		f := openIn(b, database.New(b))
+		f.saveCatalogs(b, "a")
+		f.use(b, "scanner", "a", workload("app", "registry.example.com/app"))
+		for _, report := range []struct {
+			name     string
+			findings []finding.Finding
+		}{{"first", first}, {"unchanged", first}, {"a tenth changed", second}, {"all changed", third}, {"all gone", nil}, {"all back", third}} {
+			b.Run(database.Name+", "+report.name, func(b *testing.B) {
+				ctx, stop := context.WithCancel(b.Context())
+				longest := make(chan time.Duration)
+				go func() {
+					var most time.Duration
+					for ctx.Err() == nil {
+						began := time.Now()
+						if release, err := f.turns.Acquire(ctx, ""); err == nil {
+							most = max(most, time.Since(began))
+							release()
+						}
+						time.Sleep(time.Millisecond) // others have turns of their own
+					}
+					longest <- most
+				}()
+				for b.Loop() {
+					f.report(b, "a", report.findings...)
+				}
+				stop()
+				b.ReportMetric(float64((<-longest).Milliseconds()), "ms/longest-wait")
+			})
+		}
 	}
 }
 

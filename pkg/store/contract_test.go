@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +27,25 @@ func TestContract(t *testing.T) {
 // left, in the database or in memory.
 func TestContractAfterConflicts(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) storetest.Database { return contractDatabase(store.RerunDatabase(t)) })
+}
+
+// TestContractInSteps runs what the contract has of reports on a store that saves nearly each report in steps.
+func TestContractInSteps(t *testing.T) {
+	open := func(t testing.TB) storetest.Database {
+		d := contractDatabase(store.Databases[0].New(t))
+		open := d.Open
+		d.Open = func(ctx context.Context, now func() time.Time) (*store.Store, error) {
+			s, err := open(ctx, now)
+			if err == nil {
+				store.SaveInSteps(s, 2)
+			}
+			return s, err
+		}
+		return d
+	}
+	storetest.Run(t, open, "LivesAgreeWithAPlainModel", "TheStoreAgreesWithAPlainModel", "VulnerabilitiesAgreeWithModel", "CountsOfLostFindingsAreKept",
+		"AnotherIDIsTheSameFinding", "FixedByIndependentData", "SeveritiesBefore", "VulnerabilitiesAreShared", "AReportEndsItsLease", "TheQueueFollowsTheStore",
+		"ExternalReports", "OlderExternalReports", "DeleteExternalReport", "ExternalReportsAreWhole", "SweepExternalReports", "WithdrawnReportsTakeNothing", "TextsOfFindingsCount")
 }
 
 func contractDatabase(d store.TestDatabase) storetest.Database {

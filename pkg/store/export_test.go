@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"os"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // What the contract needs of the store besides what is exported.
@@ -12,6 +14,11 @@ func AddressOf(s *Store) string { return s.path }
 
 // SizeOf returns the bytes of the database's files.
 func SizeOf(ctx context.Context, s *Store) (size int64, err error) {
+	if s.dialect == dialect.MySQL {
+		// The statistics of databaseSize are estimates that can be seconds old, and leave out what a table's file has free.
+		const statement = `SELECT CAST(sum(file_size) AS SIGNED) FROM information_schema.innodb_sys_tablespaces WHERE name LIKE concat(database(), '/%')`
+		return size, s.writer.QueryRowContext(ctx, statement).Scan(&size)
+	}
 	if statement := databaseSize[s.dialect]; statement != "" {
 		return size, s.queryRow(ctx, "measure the database", statement).Scan(&size)
 	}
@@ -27,6 +34,9 @@ func SizeOf(ctx context.Context, s *Store) (size int64, err error) {
 
 // SessionOf returns the connection on which a test executes statements of its own.
 func SessionOf(s *Store) *session { return &session{conn: s.writer, dialect: s.dialect} }
+
+// SaveInSteps makes the store save reports in steps of few rows.
+func SaveInSteps(s *Store, rows int64) { s.stepRows = rows }
 
 // Limits are the limits that storetest.Limits repeats.
 var Limits = map[string]int64{

@@ -168,11 +168,12 @@ func (s *Store) SaveExternalReport(ctx context.Context, r ExternalReport, check 
 	// Without anything to write, no writer is waited for.
 	err = s.read(ctx, action, decide)
 	if err == nil {
-		err = s.writeLarge(ctx, r.Namespace, action, func(ctx context.Context, tx *session) error {
+		of := staging{namespace: r.Namespace, action: action, report: r.report(), rows: rows, external: &r}
+		err = s.inSteps(ctx, of, func(ctx context.Context, tx *session, staged *stagedReport) error {
 			if err := decide(ctx, tx); err != nil {
 				return err
 			}
-			if saved.Difference, err = s.replaceExternal(ctx, tx, r, rows, content); err != nil {
+			if saved.Difference, err = s.replaceExternal(ctx, tx, r, rows, content, staged); err != nil {
 				return err
 			}
 			saved.ExternalState, err = scanExternal(tx.QueryRowContext(ctx, selectExternalReport, r.args()...))
@@ -218,15 +219,24 @@ func findExternal(ctx context.Context, q query, k ExternalKey) (*ExternalState, 
 	return &e, err
 }
 
+// report returns the report without its findings.
+func (r ExternalReport) report() Report {
+	return Report{Subject: r.Subject(), DataVersion: r.Time.UTC().Format(time.RFC3339Nano) + " " + r.SerialNumber, MatchedAt: r.Time}
+}
+
 // replaceExternal writes the report, its findings and its text.
-func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalReport, rows []*findingRow, content string) (d Difference, err error) {
+func (s *Store) replaceExternal(
+	ctx context.Context, tx *session, r ExternalReport, rows []*findingRow, content string, staged *stagedReport,
+) (d Difference, err error) {
 	now := s.now()
-	report := Report{Subject: r.Subject(), DataVersion: r.Time.UTC().Format(time.RFC3339Nano) + " " + r.SerialNumber, MatchedAt: r.Time}
-	left, err := r.room(ctx, tx)
-	if err != nil {
-		return d, err
+	report := r.report()
+	var left *room
+	if staged == nil {
+		if left, err = r.room(ctx, tx); err != nil {
+			return d, err
+		}
 	}
-	before, d, err := replaceReport(ctx, tx, report, rows, "", newLossChange(report, now), left) // what an external report loses is no anomaly of an engine
+	before, d, err := replaceReport(ctx, tx, report, rows, "", newLossChange(report, now), left, staged) // what an external report loses is no anomaly of an engine
 	if err != nil {
 		return d, err
 	}
@@ -263,7 +273,14 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	if err := updateExternalOfImages(ctx, tx, [2]string{r.Namespace, r.Digest}); err != nil {
 		return d, err
 	}
-	if err := countExternal(ctx, tx, before.id, rows); err != nil || r.Budget == 0 {
+	if staged != nil {
+		rows = staged.writtenRows() // the others are counted
+	}
+	// Neither the names of the vulnerabilities nor the findings that are gone are known before.
+	if err := countStated(ctx, tx, rows); err != nil {
+		return d, err
+	}
+	if err := tx.execIDs(ctx, countKept, []int64{before.id}); err != nil || r.Budget == 0 {
 		return d, err
 	}
 	used, err := storedBytes(ctx, tx, r.Namespace)
@@ -273,17 +290,14 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	return d, err
 }
 
-// countExternal counts what is not known before a report is saved: the names of its vulnerabilities, and the findings that are gone.
-func countExternal(ctx context.Context, tx *session, report int64, rows []*findingRow) error {
+// countStated counts the bytes of the vulnerabilities of findings.
+func countStated(ctx context.Context, tx *session, rows []*findingRow) error {
 	vulnerabilities := make([]int64, 0, len(rows))
 	for _, row := range rows {
 		vulnerabilities = append(vulnerabilities, row.vulnerability)
 	}
 	slices.Sort(vulnerabilities)
-	if err := tx.execIDs(ctx, countStatements, slices.Compact(vulnerabilities)); err != nil {
-		return err
-	}
-	return tx.execIDs(ctx, countKept, []int64{report})
+	return tx.execIDs(ctx, countStatements, slices.Compact(vulnerabilities))
 }
 
 // room returns how much the report may add to what the store has for the namespace, besides its text; nil without a budget.

@@ -32,7 +32,7 @@ func (e Evidence) dataTime(advisories []finding.Advisory) (made time.Time) {
 
 // confirmFixed returns the row IDs of those findings that a report proves to be fixed. The report must be made with another version of the
 // data than the one that each finding disappeared with.
-func confirmFixed(ctx context.Context, tx *session, missing []*knownFinding, evidence Evidence) (fixed []int64, err error) {
+func confirmFixed(ctx context.Context, q query, missing []*knownFinding, evidence Evidence) (fixed []int64, err error) {
 	var dated []int64 // findings that only data made after a time proves to be fixed
 	after := make(map[int64]time.Time)
 	for _, k := range missing {
@@ -49,7 +49,7 @@ func confirmFixed(ctx context.Context, tx *session, missing []*knownFinding, evi
 	if len(dated) == 0 {
 		return fixed, nil
 	}
-	err = eachRow(ctx, tx, `SELECT id, advisories FROM findings WHERE id IN (SELECT value FROM ids(?) i)`, []any{jsonArray(dated)}, func(rows *sql.Rows) error {
+	err = eachRow(ctx, q, `SELECT id, advisories FROM findings WHERE id IN (SELECT value FROM ids(?) i)`, []any{jsonArray(dated)}, func(rows *sql.Rows) error {
 		var id int64
 		var advisories list[finding.Advisory]
 		if err := rows.Scan(&id, &advisories); err != nil {

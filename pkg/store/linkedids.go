@@ -15,7 +15,7 @@ const selectMissing = `SELECT f.key, f.package, f.version, f.type, f.purl, f.pat
 // findRenamed marks the known findings that a report has, and finds those that it has under another ID: in the same package, if
 // the ID of one is among the aliases of the other. A common alias proves nothing, since one advisory covers many vulnerabilities.
 // Each known finding is assigned to at most one of the report's findings.
-func findRenamed(ctx context.Context, tx *session, known map[[sha256.Size]byte]*knownFinding, rows []*findingRow) (map[*findingRow]*knownFinding, error) {
+func findRenamed(ctx context.Context, q query, known map[[sha256.Size]byte]*knownFinding, rows []*findingRow) (map[*findingRow]*knownFinding, error) {
 	fresh := make(map[[sha256.Size]byte]*findingRow)
 	missing := len(known)
 	for _, row := range rows {
@@ -37,21 +37,21 @@ func findRenamed(ctx context.Context, tx *session, known map[[sha256.Size]byte]*
 			}
 		}
 	}
-	if err := linkMissing(ctx, tx, known, fresh, links); err != nil {
+	if err := linkMissing(ctx, q, known, fresh, links); err != nil {
 		return nil, err
 	}
 	return assign(rows, links), nil
 }
 
 // linkMissing adds the links that follow from the aliases of known findings that the report lacks.
-func linkMissing(ctx context.Context, tx *session, known map[[sha256.Size]byte]*knownFinding, fresh map[[sha256.Size]byte]*findingRow, links map[*findingRow][]*knownFinding) error {
+func linkMissing(ctx context.Context, q query, known map[[sha256.Size]byte]*knownFinding, fresh map[[sha256.Size]byte]*findingRow, links map[*findingRow][]*knownFinding) error {
 	var missing []int64
 	for _, k := range known {
 		if !k.seen {
 			missing = append(missing, k.id)
 		}
 	}
-	return eachRow(ctx, tx, selectMissing, []any{jsonArray(missing)}, func(rows *sql.Rows) error {
+	return eachRow(ctx, q, selectMissing, []any{jsonArray(missing)}, func(rows *sql.Rows) error {
 		var f finding.Finding
 		var key sql.RawBytes
 		p := &f.Package

@@ -49,8 +49,8 @@ type SeverityBefore struct {
 // the subject; an empty leaseID means that there is none. It returns ErrLeaseEnded if the lease is not held. A report without a time
 // gets the current time. The first-seen, gone and fixed times of findings are the store's own; the last-seen time is the report's. A
 // finding that is present again counts as new and keeps its first-seen time. A finding whose ID has merely changed is neither new
-// nor gone. All writers wait while a report is saved: 50,000 findings take some seconds at most. While others wait, the reports that count against
-// the budget of one namespace take at most a quarter of the writers' time.
+// nor gone. A large report is written in steps, between which others write (stageReport); it becomes visible with the last one. While others wait, the
+// reports that count against the budget of one namespace take at most a quarter of the writers' time.
 func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Difference, err error) {
 	if r.PlatformDigest == "" || r.Engine == "" {
 		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
@@ -63,10 +63,11 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 	if err != nil {
 		return Difference{}, err
 	}
-	err = s.writeLarge(ctx, namespace, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
+	action := "save report of " + r.PlatformDigest
+	err = s.inSteps(ctx, staging{namespace: namespace, action: action, report: r, rows: rows}, func(ctx context.Context, tx *session, staged *stagedReport) error {
 		change := newLossChange(r, s.now())
 		var before previousReport
-		if before, d, err = replaceReport(ctx, tx, r, rows, leaseID, change, nil); err != nil {
+		if before, d, err = replaceReport(ctx, tx, r, rows, leaseID, change, nil, staged); err != nil {
 			return err
 		}
 		change.present = len(rows) - before.present
@@ -88,26 +89,40 @@ func (s *Store) namespaceOf(ctx context.Context, of Subject) (namespace string, 
 	return cmp.Or(string(of.Scope), namespace), nil
 }
 
-// replaceReport does what SaveReport does, but for the counts of lost findings, which it only collects. The error is ErrOverBudget if the report adds more
-// than there is room for.
+// replaceReport does what SaveReport does, but for the counts of lost findings, which it only collects. staged is what was written of it before; nil for
+// nothing. The error is ErrOverBudget if the report adds more than there is room for.
 func replaceReport(
-	ctx context.Context, tx *session, r Report, rows []*findingRow, leaseID string, change *lossChange, left *room,
+	ctx context.Context, tx *session, r Report, rows []*findingRow, leaseID string, change *lossChange, left *room, staged *stagedReport,
 ) (before previousReport, d Difference, err error) {
-	if before, err = findPreviousReport(ctx, tx, r.Subject, change.at); err != nil {
+	if before, err = findPreviousReport(ctx, tx, r.Subject); err == nil && before.manifest == 0 {
+		before.manifest, err = insertManifest(ctx, tx, r.PlatformDigest, r.Scope, change.at)
+	}
+	if err != nil {
 		return before, d, err
 	}
 	if err := endLease(ctx, tx, leaseID, before.manifest, r.Engine, change.at); err != nil {
 		return before, d, err
 	}
-	if err := saveVulnerabilities(ctx, tx, r.Engine, rows, change.at, left); err != nil {
+	first := before.first()
+	var c *comparison
+	if staged != nil {
+		c, err = staged.publish(ctx, tx, &before, r, change)
+	} else if err = saveVulnerabilities(ctx, tx, r.Engine, rows, change.at, left); err == nil {
+		if c, err = compareReport(ctx, tx, before, r, rows, change); err == nil {
+			err = c.requireRoom(ctx, tx, left)
+		}
+	}
+	if err != nil {
 		return before, d, err
 	}
 	if err := before.replace(ctx, tx, r, rows, change.at); err != nil {
 		return before, d, err
 	}
-	d, err = saveFindings(ctx, tx, before, r, rows, change, left)
-	d.First = before.first
-	return before, d, err
+	c.First = first
+	if err := c.save(ctx, tx, before.id); err != nil {
+		return before, d, err
+	}
+	return before, c.Difference, tx.execRows(ctx, countReported, c.counts, sql.Named("manifest", before.manifest), sql.Named("engine", r.Engine))
 }
 
 // endLease ends the lease that a report was made under. An empty ID does nothing.
@@ -125,29 +140,30 @@ func endLease(ctx context.Context, tx *session, id string, manifest int64, engin
 	return ErrLeaseEnded
 }
 
-// previousReport is what a subject had before its report is saved: the row ID of its report, and what else the row has.
+// previousReport is what a subject had before its report is saved: the row IDs of its manifest and its report, 0 for none, and what else the row has.
 type previousReport struct {
 	manifest, id int64
-	first        bool // there was no report
 	matchedAt    millis
 	present      int // number of findings
+	// revision and kept change whenever the report's findings do.
+	revision, kept int64
 	// failed means that the subject could not be matched before. counted means that Jobs for it ended without a result.
 	failed, counted bool
 }
 
-// findPreviousReport inserts the row of the manifest if there is none.
-func findPreviousReport(ctx context.Context, tx *session, of Subject, now time.Time) (before previousReport, err error) {
-	err = tx.QueryRowContext(ctx, `
-		SELECT m.id, coalesce(r.id, 0), r.matched_at, coalesce(r.present, 0),
+func (before previousReport) first() bool { return before.id == 0 }
+
+func findPreviousReport(ctx context.Context, q query, of Subject) (before previousReport, err error) {
+	err = q.QueryRowContext(ctx, `
+		SELECT m.id, coalesce(r.id, 0), r.matched_at, coalesce(r.present, 0), coalesce(r.revision, 0), coalesce(r.kept_bytes, 0),
 			EXISTS (SELECT 1 FROM match_failures f WHERE f.manifest_id = m.id AND f.engine = @engine),
 			EXISTS (SELECT 1 FROM silent_ends e WHERE e.manifest_id = m.id AND e.engine = @engine)
 		FROM manifests m LEFT JOIN reports r ON r.manifest_id = m.id AND r.engine = @engine WHERE m.platform_digest = @digest AND m.scope = @scope`,
 		sql.Named("engine", of.Engine), sql.Named("digest", of.PlatformDigest), sql.Named("scope", of.Scope),
-	).Scan(&before.manifest, &before.id, &before.matchedAt, &before.present, &before.failed, &before.counted)
+	).Scan(&before.manifest, &before.id, &before.matchedAt, &before.present, &before.revision, &before.kept, &before.failed, &before.counted)
 	if errors.Is(err, sql.ErrNoRows) {
-		before.manifest, err = insertManifest(ctx, tx, of.PlatformDigest, of.Scope, now)
+		err = nil
 	}
-	before.first = before.id == 0
 	return before, err
 }
 
@@ -164,7 +180,7 @@ func (before *previousReport) replace(ctx context.Context, tx *session, r Report
 		}
 	}
 	values := []any{r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), len(rows), bytesOf(rows), urgencyOf(rows)}
-	if before.first {
+	if before.first() {
 		before.id, err = tx.insert(ctx, `
 			INSERT INTO reports (revision, store_revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present, bytes, urgency)
 			VALUES (1, `+currentRevision+`, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -315,9 +331,9 @@ type knownFinding struct {
 	history  list[SeverityBefore]
 }
 
-func knownFindings(ctx context.Context, tx *session, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
+func knownFindings(ctx context.Context, q query, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
 	known := make(map[[sha256.Size]byte]*knownFinding)
-	err := eachRow(ctx, tx, `
+	err := eachRow(ctx, q, `
 		SELECT "key", id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?,
 			coalesce(gone_data_version, ''), coalesce(whole(gone_at, 86400000), 0), fixed_by_data_after, severity_history, vulnerability_id, fixable
 		FROM findings WHERE report_id = ?`, []any{dataVersion, report}, func(rows *sql.Rows) error {
@@ -336,21 +352,27 @@ func knownFindings(ctx context.Context, tx *session, report int64, dataVersion s
 	return known, err
 }
 
-// saveFindings writes the differences to the report's previous findings: an unchanged finding costs no write.
-func saveFindings(
-	ctx context.Context, tx *session, before previousReport, r Report, rows []*findingRow, change *lossChange, left *room,
-) (d Difference, err error) {
+// comparison is how a report differs from the one before: an unchanged finding costs no write.
+type comparison struct {
+	Difference
+	findingWriter
+	// counts are rows of countReported.
+	counts [][]any
+}
+
+// compareReport reads the findings of the report before. Each row of the new report must have its vulnerability.
+func compareReport(ctx context.Context, q query, before previousReport, r Report, rows []*findingRow, change *lossChange) (c *comparison, err error) {
 	known := make(map[[sha256.Size]byte]*knownFinding)
-	if !before.first {
-		if known, err = knownFindings(ctx, tx, before.id, r.DataVersion); err != nil {
-			return Difference{}, err
+	if !before.first() {
+		if known, err = knownFindings(ctx, q, before.id, r.DataVersion); err != nil {
+			return nil, err
 		}
 	}
-	renamed, err := findRenamed(ctx, tx, known, rows)
+	renamed, err := findRenamed(ctx, q, known, rows)
 	if err != nil {
-		return Difference{}, err
+		return nil, err
 	}
-	w := findingWriter{losses: change}
+	c = &comparison{findingWriter: findingWriter{losses: change, lastSeen: before.matchedAt, dataVersion: r.DataVersion, fixedByDataAfter: r.Evidence.After}}
 	factsBefore, factsAfter := make(factsByVulnerability), make(factsByVulnerability)
 	for _, k := range known {
 		if !k.gone {
@@ -365,33 +387,21 @@ func saveFindings(
 		}
 		switch {
 		case k == nil:
-			d.New++
-			w.add(row)
+			c.New++
+			c.add(row)
 			continue
 		case k.gone:
-			d.New++
+			c.New++
 		default:
-			d.Still++
+			c.Still++
 		}
 		if k.gone || k.content != row.content || renamed[row] != nil {
-			w.change(k, row)
+			c.change(k, row)
 		}
 	}
-	if err := w.requireRoom(ctx, tx, left); err != nil {
-		return Difference{}, err
-	}
-	if d.Gone, err = w.markMissing(ctx, tx, known, r); err != nil {
-		return Difference{}, err
-	}
-	if err := w.save(ctx, tx, before, r); err != nil {
-		return Difference{}, err
-	}
-	if d.Gone > 0 || w.returned {
-		if err := tx.execIDs(ctx, countKept, []int64{before.id}); err != nil {
-			return Difference{}, err
-		}
-	}
-	return d, tx.execRows(ctx, countReported, factsBefore.changes(factsAfter), sql.Named("manifest", before.manifest), sql.Named("engine", r.Engine))
+	c.counts = factsBefore.changes(factsAfter)
+	c.Gone, err = c.markMissing(ctx, q, known, r)
+	return c, err
 }
 
 // maxSeverities bounds the severity history of a finding.
@@ -400,13 +410,22 @@ const maxSeverities = 10
 // findingWriter collects what to write of a report's findings.
 type findingWriter struct {
 	losses *lossChange
+	// lastSeen, dataVersion and fixedByDataAfter are what is recorded with findings that are gone.
+	lastSeen         millis
+	dataVersion      string
+	fixedByDataAfter time.Time
 	// added and changed are rows of insertFindings and updateFindings, names those of insertNames.
-	added, changed, names [][]any
-	addedRows             []*findingRow
+	added, changed, names  [][]any
+	addedRows, changedRows []*findingRow
 	// gone and fixed are row IDs.
 	gone, fixed []int64
 	// returned means that a finding is present again.
 	returned bool
+}
+
+// rows returns how many rows are to be written.
+func (w *findingWriter) rows() int {
+	return len(w.added) + len(w.changed) + len(w.names) + len(w.gone) + len(w.fixed)
 }
 
 const (
@@ -461,7 +480,7 @@ func (w *findingWriter) change(k *knownFinding, row *findingRow) {
 		w.losses.count(k.goneWith, -1)
 		w.returned = true
 	}
-	w.changed = append(w.changed, append(row.values(), k.id, k.history))
+	w.changed, w.changedRows = append(w.changed, append(row.values(), k.id, k.history)), append(w.changedRows, row)
 	w.addAliases(row)
 }
 
@@ -475,7 +494,7 @@ func (w *findingWriter) addAliases(row *findingRow) {
 const selectKnownNames = `SELECT vulnerability_id, name FROM vulnerability_names WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i)`
 
 // requireRoom returns ErrOverBudget if there is no room for the new findings and names. It writes nothing, so that refused reports leave no trace.
-func (w *findingWriter) requireRoom(ctx context.Context, tx *session, left *room) error {
+func (w *findingWriter) requireRoom(ctx context.Context, q query, left *room) error {
 	if left == nil {
 		return nil
 	}
@@ -492,7 +511,7 @@ func (w *findingWriter) requireRoom(ctx context.Context, tx *session, left *room
 	}
 	slices.Sort(vulnerabilities)
 	for page := range slices.Chunk(slices.Compact(vulnerabilities), maxRows) {
-		err := eachRow(ctx, tx, selectKnownNames, []any{sql.Named("ids", jsonArray(page))}, func(rows *sql.Rows) error {
+		err := eachRow(ctx, q, selectKnownNames, []any{sql.Named("ids", jsonArray(page))}, func(rows *sql.Rows) error {
 			var known named
 			err := rows.Scan(&known.vulnerability, &known.name)
 			delete(names, known)
@@ -510,7 +529,7 @@ func (w *findingWriter) requireRoom(ctx context.Context, tx *session, left *room
 
 // markMissing collects the findings that the report lacks: as gone, or as fixed if the report confirms that. It returns how many of them
 // were present before.
-func (w *findingWriter) markMissing(ctx context.Context, tx *session, known map[[sha256.Size]byte]*knownFinding, r Report) (gone int, err error) {
+func (w *findingWriter) markMissing(ctx context.Context, q query, known map[[sha256.Size]byte]*knownFinding, r Report) (gone int, err error) {
 	var unconfirmed []*knownFinding
 	for _, k := range known {
 		switch {
@@ -524,14 +543,24 @@ func (w *findingWriter) markMissing(ctx context.Context, tx *session, known map[
 	if n := len(w.gone); n > 0 {
 		w.losses.count(lossDay{r.DataVersion, dayOf(w.losses.at)}, n)
 	}
-	w.fixed, err = confirmFixed(ctx, tx, unconfirmed, r.Evidence)
+	w.fixed, err = confirmFixed(ctx, q, unconfirmed, r.Evidence)
 	return len(w.gone), err
 }
 
-// save writes what was collected.
-func (w *findingWriter) save(ctx context.Context, tx *session, before previousReport, r Report) error {
+// writtenRows returns the rows whose vulnerabilities must exist.
+func (w *findingWriter) writtenRows() []*findingRow { return slices.Concat(w.addedRows, w.changedRows) }
+
+// save writes what was collected to a report, and counts its findings that are gone.
+func (w *findingWriter) save(ctx context.Context, tx *session, report int64) error {
+	if err := w.write(ctx, tx, report); err != nil || len(w.gone) == 0 && !w.returned {
+		return err
+	}
+	return tx.execIDs(ctx, countKept, []int64{report})
+}
+
+func (w *findingWriter) write(ctx context.Context, tx *session, report int64) error {
 	now := sql.Named("now", millis{w.losses.at})
-	if err := tx.execRows(ctx, insertFindings, w.added, sql.Named("report", before.id), now); err != nil {
+	if err := tx.execRows(ctx, insertFindings, w.added, sql.Named("report", report), now); err != nil {
 		return err
 	}
 	if err := tx.execRows(ctx, updateFindings, w.changed, now); err != nil {
@@ -540,8 +569,8 @@ func (w *findingWriter) save(ctx context.Context, tx *session, before previousRe
 	if err := tx.execRows(ctx, insertNames, w.names); err != nil {
 		return err
 	}
-	err := tx.execIDs(ctx, markGone, w.gone, now, sql.Named("last_seen", before.matchedAt), sql.Named("data_version", r.DataVersion),
-		sql.Named("after", millis{r.Evidence.After}))
+	err := tx.execIDs(ctx, markGone, w.gone, now, sql.Named("last_seen", w.lastSeen), sql.Named("data_version", w.dataVersion),
+		sql.Named("after", millis{w.fixedByDataAfter}))
 	if err != nil {
 		return err
 	}

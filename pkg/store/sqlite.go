@@ -108,7 +108,8 @@ func newUnopened(path string, now func() time.Time) (*Store, error) {
 // newClosed returns a store without connections. path names the store in errors.
 func newClosed(path string, d *dialect.Dialect, now func() time.Time) *Store {
 	s := &Store{
-		path: path, dialect: d, now: now, metrics: newMetrics(),
+		stepRows: stepRows,
+		path:     path, dialect: d, now: now, metrics: newMetrics(),
 		term:       term{alone: true},
 		presence:   presence{seen: map[int64]bool{}},
 		unchanged:  unchangedCache{rounds: map[receiverName]uint64{}, unchanged: recent[bool]{limit: maxUnchanged}},

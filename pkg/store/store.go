@@ -88,6 +88,8 @@ type Store struct {
 	statements recent[[]storedStatement]
 	fairness   fairState
 	metrics    metrics
+	// stepRows is the constant, but in tests: 2 or more.
+	stepRows int64
 	// recordBudget is that of LimitRecords.
 	recordBudget int64
 

@@ -22,6 +22,10 @@ const fixedBatch = 1000
 // that have not run for as long; after keptWithoutRoom for receivers without room. Other writers can run between batches. After an
 // error, completed batches stay deleted.
 func (s *Store) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
+	staged, err := s.sweepStaged(ctx)
+	if err != nil {
+		return 0, err
+	}
 	for last := sweepBatch; last == sweepBatch; swept += last {
 		if last, err = s.sweepManifests(ctx, unusedSince); err != nil {
 			return swept, err
@@ -53,7 +57,7 @@ func (s *Store) Sweep(ctx context.Context, unusedSince time.Time) (swept int, er
 	if err := s.exec(ctx, "sweep codes", deleteExpiredCodes, millis{s.now()}); err != nil {
 		return swept, err
 	}
-	if err := s.exec(ctx, "sweep counts of vulnerabilities", deleteNotRunning); err != nil || swept+fixed == 0 {
+	if err := s.exec(ctx, "sweep counts of vulnerabilities", deleteNotRunning); err != nil || swept+fixed+staged == 0 {
 		return swept, err
 	}
 	return swept, s.sweepVulnerabilities(ctx)

@@ -74,68 +74,90 @@ func (v vulnerability) bytes(id string) int64 {
 	return vulnerabilityBytes + nameBytes + int64(len(v.description)+len(v.url)+2*len(id))
 }
 
-// saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding. The error is ErrOverBudget
-// if there is no room for what it adds.
-func saveVulnerabilities(ctx context.Context, tx *session, engine string, rows []*findingRow, at time.Time, left *room) error {
+// vulnerabilityChanges is what a report changes in the shared rows of vulnerabilities.
+type vulnerabilityChanges struct {
+	byID    map[string]*vulnerability
+	saved   map[string]int64 // row IDs of those that exist
+	changed [][]any          // rows of saveVulnerability
+	added   []string
+	spread  []int64 // those whose findings change in other reports too
+	more    int64   // bytes
+}
+
+// compareVulnerabilities compares the shared rows with a report, and sets the row ID of those that exist in each finding.
+func compareVulnerabilities(ctx context.Context, q query, engine string, rows []*findingRow) (c vulnerabilityChanges, err error) {
 	ids, byID := mergeVulnerabilities(rows)
-	saved, before, err := knownVulnerabilities(ctx, tx, engine, ids)
+	saved, before, err := knownVulnerabilities(ctx, q, engine, ids)
 	if err != nil {
-		return err
+		return c, err
 	}
-	var changed, names [][]any
-	var added []string
-	var spread []int64
-	var more int64
+	c.byID, c.saved = byID, saved
 	for _, id := range ids {
 		v, known := *byID[id], before[id]
 		if known != nil && *known == v {
 			continue
 		}
-		changed = append(changed, []any{id, v.description, v.url, v.cvss, v.epss, v.knownExploited, v.bytes(id)})
-		more += v.bytes(id)
+		c.changed = append(c.changed, []any{id, v.description, v.url, v.cvss, v.epss, v.knownExploited, v.bytes(id)})
+		c.more += v.bytes(id)
 		if known != nil {
-			more -= known.bytes(id)
+			c.more -= known.bytes(id)
 		}
 		switch {
 		case known == nil:
-			added = append(added, id)
+			c.added = append(c.added, id)
 		case known.knownExploited != v.knownExploited:
-			spread = append(spread, saved[id])
+			c.spread = append(c.spread, saved[id])
 		}
 	}
-	if err := left.take(more); err != nil {
-		return err
+	c.assign(rows)
+	return c, nil
+}
+
+func (c vulnerabilityChanges) assign(rows []*findingRow) {
+	for _, row := range rows {
+		row.vulnerability, row.exploited = c.saved[row.ID], c.byID[row.ID].knownExploited
 	}
-	if err := tx.execRows(ctx, saveVulnerability, changed, sql.Named("engine", engine), sql.Named("at", millis{at})); err != nil {
-		return err
-	}
-	fresh, _, err := knownVulnerabilities(ctx, tx, engine, added)
+}
+
+// saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding. The error is ErrOverBudget
+// if there is no room for what it adds.
+func saveVulnerabilities(ctx context.Context, tx *session, engine string, rows []*findingRow, at time.Time, left *room) error {
+	c, err := compareVulnerabilities(ctx, tx, engine, rows)
 	if err != nil {
 		return err
 	}
+	if err := left.take(c.more); err != nil {
+		return err
+	}
+	if err := tx.execRows(ctx, saveVulnerability, c.changed, sql.Named("engine", engine), sql.Named("at", millis{at})); err != nil {
+		return err
+	}
+	fresh, _, err := knownVulnerabilities(ctx, tx, engine, c.added)
+	if err != nil {
+		return err
+	}
+	var names [][]any
 	for id, row := range fresh {
-		saved[id] = row
+		c.saved[id] = row
 		names = append(names, []any{foldName(id), row})
 	}
 	if err := tx.execRows(ctx, insertNames, names); err != nil {
 		return err
 	}
 	for _, statement := range []string{spreadExploited, reviseReports} {
-		if err := tx.execIDs(ctx, statement, spread); err != nil {
+		if err := tx.execIDs(ctx, statement, c.spread); err != nil {
 			return err
 		}
 	}
-	for _, row := range rows {
-		row.vulnerability, row.exploited = saved[row.ID], byID[row.ID].knownExploited
-	}
+	c.assign(rows)
 	return nil
 }
 
 // knownVulnerabilities returns the row IDs of vulnerabilities, and what is stored of them.
-func knownVulnerabilities(ctx context.Context, tx *session, engine string, ids []string) (rows map[string]int64, stored map[string]*vulnerability, err error) {
+func knownVulnerabilities(ctx context.Context, q query, engine string, ids []string) (rows map[string]int64, stored map[string]*vulnerability, err error) {
 	rows, stored = make(map[string]int64, len(ids)), make(map[string]*vulnerability, len(ids))
 	for page := range slices.Chunk(ids, maxRows) {
-		err := eachRow(ctx, tx, selectVulnerabilities, []any{sql.Named("engine", engine), sql.Named("ids", jsonArray(page))}, func(result *sql.Rows) error {
+		err := eachRow(ctx, q, selectVulnerabilities, []any{sql.Named("engine", engine), sql.Named("ids", jsonArray(page))}, func(result *sql.Rows) error {
 			var row int64
 			var id string
 			var v vulnerability

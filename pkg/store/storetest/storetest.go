@@ -8,6 +8,7 @@ package storetest
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,10 +55,14 @@ type contractTest struct {
 	alone bool
 }
 
-// Run runs all tests of the contract as subtests, on databases that open creates. Tests that do not measure anything run in parallel.
-func Run(t *testing.T, open Opener) {
+// Run runs tests of the contract as subtests, on databases that open creates: those with the given names, or all without a name. Tests that do not
+// measure anything run in parallel.
+func Run(t *testing.T, open Opener, names ...string) {
 	t.Helper()
 	for _, test := range contract {
+		if len(names) > 0 && !slices.Contains(names, test.name) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			if !test.alone {
 				t.Parallel()
