@@ -114,6 +114,19 @@ func (w *exportWorld) export(after time.Duration) (got []string, next time.Durat
 	return w.got, result.RequeueAfter, &scanner.Status
 }
 
+// TestStatusOfASlowImport: while a tool imports, the condition names the export and the workload, and is no failure.
+func TestStatusOfASlowImport(t *testing.T) {
+	scanner := &v1alpha1.Scanner{}
+	scanner.Spec.Exports = []v1alpha1.Export{{Name: "dojo"}}
+	s := &scannerScope{scanner: scanner, scannerFacts: scannerFacts{exports: map[string]export.State{"dojo": {Pending: 3, Importing: "Deployment web in the namespace shop"}}}}
+	s.setExports()
+	condition := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionExported)
+	const want = "dojo: the tool is importing what it got of Deployment web in the namespace shop"
+	if condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonExportPending || !strings.Contains(condition.Message, want) {
+		t.Errorf("condition %+v, want %q", condition, want)
+	}
+}
+
 // TestExport: the findings of a Scanner's workloads reach DefectDojo through manager and notifier. The status says what the tool has, and what to
 // do about a refusal.
 func TestExport(t *testing.T) {

@@ -45,13 +45,16 @@ func (s *scannerScope) setExports() {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionExported, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonExported, ObservedGeneration: s.scanner.GetGeneration(),
 	}
-	var failed, reasons []string
+	var failed, reasons, importing []string
 	pending := 0
 	for _, one := range exports {
 		state := s.exports[one.Name]
 		made, reason := exportStatus(one.Name, state)
 		status.Exports = append(status.Exports, made)
 		pending += state.Pending
+		if state.Importing != "" {
+			importing = append(importing, one.Name+": the tool is importing what it got of "+state.Importing+", and the import is not sent again meanwhile")
+		}
 		if reason != "" {
 			failed, reasons = append(failed, one.Name+": "+made.LastError), append(reasons, reason)
 		}
@@ -65,6 +68,7 @@ func (s *scannerScope) setExports() {
 		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
 	case pending > 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonExportPending, announce.Pluralize(pending, "workload")+" with findings or SBOMs that wait to be sent"
+		condition.Message = truncate(strings.Join(append([]string{condition.Message}, importing...), "; "), 4*v1alpha1.MaxMessageBytes)
 	}
 	meta.SetStatusCondition(&status.Conditions, condition)
 }

@@ -275,6 +275,7 @@ func (r *run) next(at time.Time) {
 // sendAll works through the queue.
 func (r *run) sendAll(ctx context.Context, queue []task) error {
 	if len(queue) == 0 {
+		r.state.Importing = ""
 		r.state.LastError, r.state.Failures, r.state.NextAttempt = nil, 0, time.Time{}
 		return nil
 	}
@@ -403,7 +404,7 @@ func (r *run) sendDocument(ctx context.Context, to *item, name string, d documen
 	default:
 		to.Documents[name] = sent{Project: d.project, Content: content}
 	}
-	to.Attempted = r.Now()
+	to.Attempted, r.state.Importing = r.Now(), ""
 	r.state.LastSuccess, r.state.LastError, r.state.Failures, r.state.NextAttempt = r.Now(), nil, 0, time.Time{}
 	return outcome, nil
 }
@@ -423,6 +424,10 @@ func (r *run) done(ctx context.Context, t task) error {
 // record records an attempt that did not succeed, and when the next one is due.
 func (r *run) record(ctx context.Context, t task, outcome announce.Outcome) error {
 	now := r.Now()
+	r.state.Importing = ""
+	if outcome.IsInProgress() {
+		r.state.Importing, r.state.LastError = nameOf(t.item.Namespace, t.item.Kind, t.item.Name), nil
+	}
 	if outcome.Result == announce.RateLimited || outcome.IsInProgress() {
 		r.state.NextAttempt = now.Add(max(outcome.RetryAfter, time.Second))
 		return r.save(ctx, t.key, t.item) // the tool may have accepted another document of the workload

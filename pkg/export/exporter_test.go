@@ -388,6 +388,13 @@ func TestSlowImport(t *testing.T) {
 			if isFailure := result.After.Failures > 0; isFailure != (name == "lost") || result.Next.IsZero() {
 				t.Errorf("state %+v, next at %s", result.After, result.Next)
 			}
+			importing := ""
+			if name == "in progress" {
+				importing = "Deployment web in the namespace shop"
+			}
+			if got := result.After.Importing; got != importing {
+				t.Errorf("the state says that the tool imports %q, want %q", got, importing)
+			}
 			mayRunFor := func() time.Duration { return w.dojo.requests[len(w.dojo.requests)-1].MayRunFor }
 			if got := mayRunFor(); got != 0 {
 				t.Errorf("an import may run for %s before the first one", got)
@@ -407,6 +414,9 @@ func TestSlowImport(t *testing.T) {
 			w.dojo.answer = nil
 			if n := w.sent(time.Hour); n != 1 || w.sent(time.Hour) != 0 {
 				t.Errorf("%d requests until it is imported, want 1 and no more", n)
+			}
+			if got := w.export().After.Importing; got != "" {
+				t.Errorf("the state says that the tool imports %q after the import", got)
 			}
 		})
 	}

@@ -20,6 +20,8 @@ type State struct {
 	// Lacking are those of the waiting workloads with an image that was cataloged without an SBOM as CycloneDX, and LackingName is one of them.
 	Lacking     int    `json:"lacking,omitempty"`
 	LackingName string `json:"lackingName,omitempty"`
+	// Importing names the workload whose documents the tool is still importing, beyond the time in which a tool usually answers; empty if there is none.
+	Importing string `json:"importing,omitempty"`
 	// Unnamed means that nothing is sent because the cluster has no name.
 	Unnamed bool `json:"unnamed,omitempty"`
 	// LastSuccess is when the tool last accepted findings.
