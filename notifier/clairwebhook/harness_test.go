@@ -274,6 +274,9 @@ func (w *world) post(scanner, body string, header http.Header) (int, string) {
 	request.Header = header
 	answer := httptest.NewRecorder()
 	w.handler.ServeHTTP(answer, request)
+	if mayRetry := answer.Code == http.StatusTooManyRequests || answer.Code == http.StatusServiceUnavailable; mayRetry == (answer.Header().Get("Retry-After") == "") {
+		w.t.Errorf("an answer with status %d has the header Retry-After %q", answer.Code, answer.Header().Get("Retry-After"))
+	}
 	return answer.Code, answer.Body.String()
 }
 

@@ -115,6 +115,9 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
+	if outcome.status == http.StatusTooManyRequests || outcome.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1") // what was refused for a namespace's rate or work is over within about a second
+	}
 	w.Header().Set("Connection", "close") // otherwise net/http would read the rest of the body
 	http.Error(w, outcome.text, outcome.status)
 }
