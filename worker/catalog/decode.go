@@ -25,6 +25,8 @@ var decoders = format.NewDecoderCollection(syftjson.NewFormatDecoder(), cycloned
 func Decode(document []byte) (*sbom.SBOM, sbom.FormatID, error) {
 	contents, id, err := decode(document)
 	switch {
+	case err != nil && id == "":
+		return nil, "", fmt.Errorf("cannot be decoded: %w; it must be syft-json, CycloneDX or SPDX 2 (JSON)", err)
 	case err != nil:
 		return nil, "", fmt.Errorf("cannot be decoded: %w", err)
 	case contents == nil:

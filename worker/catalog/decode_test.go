@@ -41,3 +41,17 @@ func TestDecodeWithoutComponents(t *testing.T) {
 		})
 	}
 }
+
+// TestOtherFormats: a document in a form that is not read is refused with those that are.
+func TestOtherFormats(t *testing.T) {
+	for what, document := range map[string]string{
+		"SPDX as tags":     "SPDXVersion: SPDX-2.2\nSPDXID: SPDXRef-DOCUMENT\nPackageName: curl\nSPDXID: SPDXRef-curl\n",
+		"SPDX 3":           `{"@context": "https://spdx.org/rdf/3.0.1/spdx-context.jsonld", "@graph": [{"type": "software_Package", "name": "curl"}]}`,
+		"CycloneDX in XML": `<bom xmlns="http://cyclonedx.org/schema/bom/1.4"><components><component type="library"><name>curl</name></component></components></bom>`,
+		"an empty object":  `{}`,
+	} {
+		if _, _, err := catalog.Decode([]byte(document)); err == nil || !strings.Contains(err.Error(), "syft-json, CycloneDX or SPDX") {
+			t.Errorf("%s: the error is %v, want one with the formats that are read", what, err)
+		}
+	}
+}

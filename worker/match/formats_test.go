@@ -117,9 +117,16 @@ func foreignSBOMs(t *testing.T) map[string]string {
 		"several distributions": cyclonedxOf(componentOf("curl", "1", noble), componentOf("libssl3", "3.0.9-1", libssl), componentOf("openssl-libs", "3.0.7-6.el9_2", openssl)),
 		"only the described component is a package": `{"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": [],
 			"metadata": {"component": ` + componentOf("golang.org/x/net", "v0.1.0", "pkg:golang/golang.org/x/net@v0.1.0") + `}}`,
-		"SPDX":                        spdxOf(packageOf("libssl3", "3.0.9-1", libssl)),
-		"SPDX, Red Hat":               spdxOf(packageOf("openssl-libs", "3.0.7-6.el9_2", openssl)),
-		"SPDX, several distributions": spdxOf(packageOf("curl", "1", noble), packageOf("libssl3", "3.0.9-1", libssl), packageOf("libcrypto3", "3.1.0-r4", crypto)),
+		"CycloneDX 1.3, without references, in other components": `{"bomFormat": "CycloneDX", "specVersion": "1.3", "version": 1, "components": [
+			{"type": "application", "name": "debian", "components": [{"type": "library", "name": "libssl3", "version": "3.0.9-1", "purl": "` + libssl + `"}]}]}`,
+		"a type in upper case": cyclonedxOf(operatingSystem, componentOf("openssl", "3.0.9-1", "pkg:DEB/Debian/openssl@3.0.9-1?arch=amd64&distro=debian-12"),
+			componentOf("golang.org/x/net", "v0.1.0", "pkg:GoLang/golang.org/x/net@v0.1.0")),
+		"an epoch in version and package URL": cyclonedxOf(componentOf("openssl-libs", "1:3.0.7-6.el9_2", openssl)),
+		"the same component twice":            cyclonedxOf(componentOf("libssl3", "3.0.9-1", libssl), componentOf("libssl3", "3.0.9-1", libssl)),
+		"the qualifiers are escaped":          cyclonedxOf(componentOf("libssl3", "3.0.9-1", "pkg:deb/debian/libssl3@3.0.9-1?distro=debian%2D12&upstream=openssl%403.0.9%2D1")),
+		"SPDX":                                spdxOf(packageOf("libssl3", "3.0.9-1", libssl)),
+		"SPDX, Red Hat":                       spdxOf(packageOf("openssl-libs", "3.0.7-6.el9_2", openssl)),
+		"SPDX, several distributions":         spdxOf(packageOf("curl", "1", noble), packageOf("libssl3", "3.0.9-1", libssl), packageOf("libcrypto3", "3.1.0-r4", crypto)),
 	}
 	files, err := filepath.Glob("testdata/othertools/*.json")
 	if err != nil || len(files) == 0 {
