@@ -9,6 +9,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
 // Bounds of texts in tables, in bytes. With a name of 20 characters, kubectl get then prints lines of at most 130 characters, and of at most
@@ -72,10 +73,10 @@ func messagesColumn(delivered *metav1.Condition) string {
 	return v1alpha1.MessagesDelivered
 }
 
-// dataAge returns the age of vulnerability data in hours, and from two days on in days. Data from the future, by a clock that is wrong, is 0h
-// old. Smaller units would change each scanner's status every minute.
+// dataAge returns the age of vulnerability data in hours, and from two days on in days. Data from the future is 0h old, or of unknown
+// age if it is so far that a clock must be wrong. Smaller units would change each scanner's status every minute.
 func dataAge(data *v1alpha1.VulnerabilityData, now time.Time) string {
-	if data == nil || data.BuildTime.IsZero() {
+	if data == nil || data.BuildTime.IsZero() || backend.FutureData(data.BuildTime.Time, now) != "" {
 		return v1alpha1.ColumnUnknown
 	}
 	hours := max(0, int(now.Sub(data.BuildTime.Time)/time.Hour))

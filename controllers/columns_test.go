@@ -43,3 +43,13 @@ func TestColumnsOfScanner(t *testing.T) {
 		}
 	}
 }
+
+// TestDataAgeColumn: data of an unknown age is not 0 hours old.
+func TestDataAgeColumn(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for want, age := range map[string]time.Duration{"0h": -time.Hour, "47h": 47 * time.Hour, "2d": 48 * time.Hour, "-": -25 * time.Hour} {
+		if got := dataAge(&v1alpha1.VulnerabilityData{BuildTime: metav1.NewTime(now.Add(-age))}, now); got != want {
+			t.Errorf("data that was built %s ago: %q, want %q", age, got, want)
+		}
+	}
+}

@@ -59,6 +59,18 @@ type DataReporter interface {
 	MaxDataAge() time.Duration
 }
 
+// MaxClockSkew is how far in the future data may have been built.
+const MaxClockSkew = 24 * time.Hour
+
+// FutureData describes data that was built so far in the future that nothing tells its age; empty if it was not.
+func FutureData(built, now time.Time) string {
+	if built.Sub(now) <= MaxClockSkew {
+		return ""
+	}
+	return fmt.Sprintf("the vulnerability data was built at %s, and it is %s by the operator's clock: set the node's clock, since nothing tells how old the data is",
+		built.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+}
+
 // AvailabilityChecker is a Backend that learns only from requests whether its engine is available.
 type AvailabilityChecker interface {
 	// AvailabilityKnown reports whether the engine has answered a request, or failed to, since the manager started. Until then, DataVersion

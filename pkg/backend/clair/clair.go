@@ -254,7 +254,7 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 	most := b.instance.Config.Clair.MaxAge.Duration
 	age := b.instance.Clock.Since(current.Built)
 	if age <= most {
-		return ""
+		return backend.FutureData(current.Built, b.instance.Clock.Now())
 	}
 	return fmt.Sprintf("no updater of Clair at %s has found anything new for %d hours, since %s (clair.maxAge is %s): see to its updaters and what they read",
 		b.instance.host, int(age.Hours()), current.Built.UTC().Format(time.RFC3339), most)

@@ -387,6 +387,8 @@ func TestOldData(t *testing.T) {
 	b := w.For(w.scanner("shop")).(*Backend)
 	w.Expect(b.DataProblem(store.DataVersion{Built: noon.Add(-119 * time.Hour)})).To(BeEmpty())
 	w.Expect(b.DataProblem(store.DataVersion{Built: noon.Add(-121 * time.Hour)})).To(ContainSubstring("clair.maxAge"))
+	w.Expect(b.DataProblem(store.DataVersion{Built: noon.Add(23 * time.Hour)})).To(BeEmpty())
+	w.Expect(b.DataProblem(store.DataVersion{Built: noon.Add(25 * time.Hour)})).To(ContainSubstring("set the node's clock"))
 	w.Expect(b.DataProblem(store.DataVersion{})).To(BeEmpty())
 }
 

@@ -55,6 +55,9 @@ type dataState struct {
 func (b *Backend) DataProblem(current store.DataVersion) string {
 	problem := b.data.problem(current.Built)
 	age := b.Clock.Since(current.Built)
+	if future := backend.FutureData(current.Built, b.Clock.Now()); future != "" {
+		return future
+	}
 	if current.Built.IsZero() || age <= b.Config.Grype.Database.MaxAge.Duration {
 		return problem
 	}

@@ -171,6 +171,12 @@ func TestDataProblem(t *testing.T) {
 	want("the last match worker failed")
 	e.data.recordWorkerEnd(e.clock.Now(), &backend.Failure{Reason: backend.ReasonUploadMissing})
 	want("")
+	for ahead, future := range map[time.Duration]bool{time.Hour: false, 25 * time.Hour: true, 10000 * time.Hour: true} {
+		got := e.DataProblem(store.DataVersion{Built: e.clock.Now().Add(ahead)})
+		if strings.Contains(got, "set the node's clock") != future {
+			t.Errorf("data that is built %s from now: the problem is %q", ahead, got)
+		}
+	}
 }
 
 // TestNoDataYet: without data, DataVersion returns a Failure for users, which includes the reason if one is known.
