@@ -63,7 +63,7 @@ func (r *ImageScanReconciler) readFacts(ctx context.Context, s *imageScanScope) 
 	}
 	f.Results, err = scan.Read(ctx, r.Store, s.backend, s.image, f.CatalogedAs, store.ImageExceptions{
 		Exceptions: exceptions, Images: s.imageNames(),
-		Announced: store.AnnouncedReports{Namespace: s.scan.Namespace, Image: s.key, Sources: announcedSources(s.scanner)},
+		Announced: store.AnnouncedReports{Namespace: s.scan.Namespace, Image: s.key, Sources: s.scanner.Settings().AnnouncedSources()},
 	})
 	return err
 }

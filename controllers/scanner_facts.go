@@ -51,7 +51,7 @@ func (r *ScannerReconciler) readFacts(ctx context.Context, scanner v1alpha1.Gene
 		return f, err
 	}
 	// Findings of sources that are announced count too.
-	if err := r.Store.SetAnnouncedSources(ctx, string(scanner.GetUID()), announcedSources(scanner)); err != nil {
+	if err := r.Store.SetAnnouncedSources(ctx, string(scanner.GetUID()), scanner.Settings().AnnouncedSources()); err != nil {
 		return f, err
 	}
 	totals, namespaceTotals, err := countFindings(ctx, r.Store, scanner, f.exceptions)

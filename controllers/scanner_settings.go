@@ -24,16 +24,6 @@ func addsPodFinalizer(s v1alpha1.GenericScanner) bool {
 	return ok && ptr.Deref(scanner.Spec.AddPodFinalizer, false)
 }
 
-// announcedSources returns the sources of external reports whose findings are announced.
-func announcedSources(s v1alpha1.GenericScanner) (sources []string) {
-	for _, source := range s.Settings().ExternalReports.Sources {
-		if ptr.Deref(source.Announce, false) {
-			sources = append(sources, source.Name)
-		}
-	}
-	return sources
-}
-
 // podAnnotation returns the key of the annotation with the images' digests.
 func podAnnotation(s v1alpha1.GenericScanner) string {
 	if s.ScannerKind() == v1alpha1.KindClusterScanner {

@@ -74,3 +74,13 @@ func IsStale(s GenericScanner) bool {
 	return suspend != nil && *suspend || meta.IsStatusConditionTrue(conditions, ConditionStalled) ||
 		engine != nil && (engine.Status != metav1.ConditionTrue || engine.Reason != ReasonAvailable)
 }
+
+// AnnouncedSources returns the sources of external reports whose findings count and are announced.
+func (s *ScanSettings) AnnouncedSources() (sources []string) {
+	for _, source := range s.ExternalReports.Sources {
+		if source.Announce != nil && *source.Announce {
+			sources = append(sources, source.Name)
+		}
+	}
+	return sources
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,12 +66,17 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	if err != nil {
 		return nil, err
 	}
-	if tag := a.reportETag(found, excepting); matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+	tag, err := a.reportETag(ctx, found, excepting)
+	if err != nil {
+		return nil, err
+	}
+	if matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return notModified(tag), nil
 	}
-	var tag string
-	write := func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding, _ int) error {
-		tag = a.reportETag(found, excepting)
+	write := func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding, _ int) (err error) {
+		if tag, err = a.reportETag(ctx, found, excepting); err != nil {
+			return err
+		}
 		return cyclonedx.Write(w, cycloneDXReport(found, tag, findings))
 	}
 	document, err := a.renderDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, wholeReport, write)
@@ -158,8 +164,24 @@ func (a operations) locateReport(ctx context.Context, namespace, name string, ou
 
 // reportETag returns the ETag of the report as CycloneDX. It is weak, since a newer report of another image may have updated what is known
 // of a vulnerability.
-func (a operations) reportETag(found result, e store.ImageExceptions) string {
-	return fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, exceptionsHash(e))
+func (a operations) reportETag(ctx context.Context, found result, e store.ImageExceptions) (string, error) {
+	tag := fmt.Sprintf(`W/"%.8s-%d.%d-%s`, a.Store.ID(), found.Report.ID, found.Report.Revision, exceptionsHash(e))
+	if len(e.Announced.Sources) > 0 {
+		var reports []store.ExternalState
+		err := a.query(ctx, func(ctx context.Context) (err error) {
+			reports, err = a.Store.ExternalReports(ctx, found.scan.Namespace, found.key.Digest)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		for _, r := range reports {
+			if slices.Contains(e.Announced.Sources, r.Source) {
+				tag += fmt.Sprintf("-%d", r.Text)
+			}
+		}
+	}
+	return tag + `"`, nil
 }
 
 // cycloneDXReport returns the content of the document.

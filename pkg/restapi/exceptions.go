@@ -18,13 +18,18 @@ func (a operations) exceptions() active.Source {
 	return active.Source{Reader: a.Reader, Clock: a.Clock, Statements: a.Statements}
 }
 
-// imageExceptions selects the findings of an image that are suppressed: those that exceptions cover under each of the image's names.
+// imageExceptions selects the findings of an image that are suppressed: those that exceptions cover under each of the image's names. With the engine's
+// report, it selects what announced reports add as well.
 func (a operations) imageExceptions(ctx context.Context, found *result) (store.ImageExceptions, error) {
 	set, _, err := a.exceptions().InForce(ctx, found.scan.Namespace)
 	if err != nil {
 		return store.ImageExceptions{}, fmt.Errorf("reading the exceptions of namespace %s: %w", found.scan.Namespace, err)
 	}
-	return store.ImageExceptions{Exceptions: set, Images: found.imageNames()}, nil
+	e := store.ImageExceptions{Exceptions: set, Images: found.imageNames()}
+	if _, isExternal := store.SourceOf(found.Engine); !isExternal {
+		e.Announced = store.AnnouncedReports{Namespace: found.scan.Namespace, Image: found.key, Sources: found.scanner.Settings().AnnouncedSources()}
+	}
+	return e, nil
 }
 
 // imageNames returns the names by which workloads run the image now. If no workload runs it, they are the references in the ImageScan.

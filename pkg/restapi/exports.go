@@ -19,7 +19,7 @@ var (
 	}
 	countFields = []string{"critical", "high", "medium", "low", "negligible", "unknown", "fixable", "knownExploited", "suppressed"}
 
-	findingColumns        = spreadsheet.NewColumns[restv1.Finding](findingFields...)
+	findingColumns        = spreadsheet.NewColumns[restv1.Finding](append(slices.Clone(findingFields), "source")...)
 	runningFindingColumns = spreadsheet.NewColumns[restv1.RunningFinding](slices.Concat(
 		[]string{"namespace", "image", "digest", "platform", "workloads", "workloadCount", "imageScan", "scanner.kind", "scanner.name", "engine"},
 		within("finding", findingFields))...)

@@ -130,7 +130,7 @@ func findingOf(f store.TrackedFinding) restv1.Finding {
 		ID: f.ID, Aliases: f.Aliases, Severity: restv1.Severity(f.Severity.String()), Package: packageOf(f.Package), Paths: f.Paths,
 		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, FixAvailableTime: f.FixAvailable,
 		Description: f.Description, URL: f.URL, CVSS: f.CVSS, EPSS: f.EPSS, KnownExploited: f.KnownExploited, FirstSeenTime: f.FirstSeen,
-		LastSeenTime: f.LastSeen, FixedTime: f.FixedAt, FixSinceTime: f.FixSince, KnownExploitedSinceTime: f.ExploitedSince, Exception: exceptionOf(f.Exception),
+		LastSeenTime: f.LastSeen, FixedTime: f.FixedAt, FixSinceTime: f.FixSince, KnownExploitedSinceTime: f.ExploitedSince, Exception: exceptionOf(f.Exception), Source: f.Source,
 	}
 	for _, before := range f.Severities {
 		answer.SeveritiesBefore = append(answer.SeveritiesBefore, restv1.SeverityBefore{

@@ -91,7 +91,9 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	w.store = db
 	w.api = &API{
 		Reader: cluster, ImageScans: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
-		EngineGaps:  func(context.Context) (map[string][]string, error) { return map[string][]string{engine: {"nothing"}}, nil },
+		EngineGaps: func(context.Context) (map[string][]string, error) {
+			return map[string][]string{engine: {"nothing"}}, nil
+		},
 		SessionKeys: func() ([][]byte, error) { return [][]byte{bytes.Repeat([]byte{7}, 32)}, nil },
 		Events:      &events.Server{Log: events.NewLog(), Version: "1.0.0", Build: "b1"},
 		Inventory:   &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},

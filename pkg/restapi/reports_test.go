@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
@@ -535,4 +537,55 @@ func TestRescan(t *testing.T) {
 	again := w.createScan(scanner, "web")
 	w.requireProblem(w.delete("/api/v1/namespaces/shop/imagescans/web/report", anyone), http.StatusTooManyRequests, restv1.ReasonTooManyRequests, "")
 	w.must(w.cluster.Get(t.Context(), client.ObjectKeyFromObject(again), again)) // it is not deleted
+}
+
+// TestFindingsWithAnnouncedReports: the list of an image's findings and all documents of them have what an announced source adds, as the counts do.
+func TestFindingsWithAnnouncedReports(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main", func(s *v1alpha1.Scanner) {
+		s.Spec.ExternalReports.Sources = []v1alpha1.ReportSource{{Name: "ci", Announce: ptr.To(true)}, {Name: "shown"}}
+	})
+	w.createScanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl"))
+	const path = "/api/v1/namespaces/shop/imagescans/web/"
+	tags := map[string]bool{}
+	for i, step := range []struct {
+		source string
+		ids    []string
+		want   []string // found in each document
+	}{
+		{"shown", []string{"CVE-2026-0003"}, []string{"CVE-2026-0001", "CVE-2026-0002"}},
+		{"ci", []string{"CVE-2026-0002", "CVE-2026-0003"}, []string{"CVE-2026-0001", "CVE-2026-0002", "CVE-2026-0003"}},
+		{"ci", []string{"CVE-2026-0004"}, []string{"CVE-2026-0001", "CVE-2026-0002", "CVE-2026-0004"}},
+	} {
+		response := w.put(reportPath("shop", "web", step.source), anyone, reportText(i-10, step.ids...))
+		if response.StatusCode >= 300 {
+			t.Fatalf("saving: %d %s", response.StatusCode, response.body)
+		}
+		list, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", &restv1.ListFindingsParams{})
+		w.must(err)
+		for _, f := range list.JSON200.Items {
+			isTheirs := f.ID > "CVE-2026-0002"
+			if want := map[bool]string{true: "ci"}[isTheirs]; f.Source != want {
+				t.Errorf("%s is of the source %q, want %q", f.ID, f.Source, want)
+			}
+		}
+		if len(list.JSON200.Items) != len(step.want) || list.JSON200.Total != len(step.want) {
+			t.Errorf("step %d: the list has %s, want %q", i, list.Body, step.want)
+		}
+		for _, document := range []string{"findings.csv", "sarif", "cyclonedx"} {
+			response, body := w.get(path+document, anyone)
+			if document == "cyclonedx" {
+				tags[response.Header.Get("ETag")] = true
+			}
+			for n := range 4 {
+				id := fmt.Sprintf("CVE-2026-%04d", n+1)
+				if got := strings.Contains(string(body), id); got != slices.Contains(step.want, id) {
+					t.Errorf("step %d: %s has %s: %t", i, document, id, got)
+				}
+			}
+		}
+	}
+	if len(tags) != 3 {
+		t.Errorf("three documents have %d ETags", len(tags))
+	}
 }

@@ -239,13 +239,10 @@ func isNotScanned(err error) bool {
 // announcedReports returns the reports that the sources which the scanner of an image announces can have on the image, by names that are in order.
 func announcedReports(found *result) map[string]store.Subject {
 	reports := map[string]store.Subject{}
-	for _, source := range found.scanner.Settings().ExternalReports.Sources {
-		if !ptr.Deref(source.Announce, false) {
-			continue
-		}
+	for _, source := range found.scanner.Settings().AnnouncedSources() {
 		for _, platform := range []string{"", found.key.Platform.String()} {
-			k := store.ExternalKey{Namespace: found.scan.Namespace, Digest: found.key.Digest, Source: source.Name, Platform: platform}
-			reports[source.Name+" "+platform] = k.Subject()
+			k := store.ExternalKey{Namespace: found.scan.Namespace, Digest: found.key.Digest, Source: source, Platform: platform}
+			reports[source+" "+platform] = k.Subject()
 		}
 	}
 	return reports

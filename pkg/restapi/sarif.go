@@ -23,7 +23,7 @@ func (a operations) writeSARIF(w io.Writer, found result, excepting store.ImageE
 		NotCovered: found.scan.Status.NotCovered, Findings: make([]sarif.Finding, len(findings)), Total: total,
 	}
 	for i, f := range findings {
-		report.Findings[i] = sarif.Finding{Finding: f.Finding, FirstSeen: f.FirstSeen, Exception: f.Exception}
+		report.Findings[i] = sarif.Finding{Finding: f.Finding, FirstSeen: f.FirstSeen, Exception: f.Exception, Source: f.Source}
 	}
 	return sarif.Write(w, report)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,8 @@ type TrackedFinding struct {
 	Severities []SeverityBefore
 	// Exception that suppresses the finding; nil if none does.
 	Exception *exception.Exception
+	// Source is the tool whose report has the finding; empty for an engine of the operator.
+	Source string
 }
 
 // maxPageBytes bounds the texts of a page: the content of an image can make a single finding as large as 1 MiB.
@@ -79,11 +82,17 @@ const (
 		FROM manifests m JOIN reports r ON r.manifest_id = m.id LEFT JOIN data_versions d ON d.engine = r.engine
 		WHERE m.platform_digest = ? AND m.scope = ? AND r.engine = ?`
 
-	// selectPassing selects the row IDs of the present findings that pass a filter, in the order of finding.Worse. selectGone selects
-	// those of the gone findings.
+	// selectPassing selects the row IDs of the present findings that pass a filter, in the order of finding.Worse. selectWithAnnounced adds
+	// those of other reports to them. selectGone selects those of the gone findings.
 	selectPassing = `SELECT f.id
 		FROM findings f INDEXED BY findings_present ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = @report AND f.gone_at IS NULL` + filtered
+	selectWithAnnounced = `WITH shown AS (
+			SELECT f.id FROM findings f INDEXED BY findings_present WHERE f.report_id = @report AND f.gone_at IS NULL
+			UNION ALL SELECT value FROM ids(@announced) a)
+		SELECT f.id
+		FROM shown ORDERED JOIN findings f ON f.id = shown.id ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		WHERE f.gone_at IS NULL` + filtered
 	selectGone = `SELECT f.id
 		FROM findings f ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = @report AND f.gone_at IS NOT NULL` + filtered
@@ -102,13 +111,14 @@ const (
 
 	selectByID = selectFinding + `, f.id, f.first_seen, CASE WHEN f.gone_at IS NULL THEN r.matched_at ELSE f.last_seen END, f.fixed_at,
 			CASE WHEN f.fixable = 1 THEN coalesce(f.fix_available, f.fixable_since) END,
-			CASE WHEN f.known_exploited = 1 THEN v.known_exploited_since END, f.severity_history
+			CASE WHEN f.known_exploited = 1 THEN v.known_exploited_since END, f.severity_history, r.engine
 		FROM records(?, value bigint, place bigint) wanted ORDERED JOIN findings f ON f.id = wanted.value ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		ORDERED JOIN reports r ON r.id = f.report_id
 		ORDER BY wanted.place`
 )
 
-// FindingsPage returns findings of a subject from a cursor on, worst first (finding.Worse); ErrNotFound if there is no report. It may
+// FindingsPage returns findings of a subject from a cursor on, worst first (finding.Worse); ErrNotFound if there is no report. The present ones are
+// those that Summary counts: those of the report, and what announced reports add. It may
 // return fewer than limit when they are large. It returns ErrChanged if the findings before the cursor are not the same as then, so
 // that a finding would be missed or come twice, or if other exceptions are in force. The order can change while the report is the
 // same, since the exploitation probability belongs to the vulnerability and not to the finding. A cursor therefore identifies the
@@ -159,7 +169,7 @@ func (e ImageExceptions) sum() uint64 {
 	return binary.BigEndian.Uint64(sum.Sum(nil))
 }
 
-// listPassing returns the row IDs of a report's findings that pass, and which of all its findings exceptions suppress.
+// listPassing returns the row IDs of the findings that pass, and which of all findings exceptions suppress.
 func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (passing []int64, suppressed map[int64]*exception.Exception, err error) {
 	severities := make([]int, 0, len(f.Severities))
 	for _, severity := range f.Severities {
@@ -174,6 +184,19 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 		return nil, nil, err
 	}
 	suppressed = found.whole
+	var more addedFindings
+	if !f.Gone {
+		if more, err = announcedOn(ctx, q, report, f.Exceptions.Images, f.Exceptions, found); err != nil {
+			return nil, nil, err
+		}
+	}
+	announced := slices.Concat(more.open, more.suppressed)
+	if len(announced) > 0 {
+		statement = selectWithAnnounced
+		suppressed = make(map[int64]*exception.Exception, len(found.whole)+len(more.by))
+		maps.Copy(suppressed, found.whole)
+		maps.Copy(suppressed, more.by)
+	}
 	since := int64(0)
 	if !f.FirstSeenSince.IsZero() {
 		since = f.FirstSeenSince.UnixMilli()
@@ -181,13 +204,13 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	args := []any{
 		sql.Named("report", report), sql.Named("since", since), sql.Named("every", f.Severities == nil), sql.Named("severities", jsonArray(severities)),
 		sql.Named("fixable", wantedValue(f.Fixable)), sql.Named("exploited", wantedValue(f.KnownExploited)), sql.Named("package", f.Package),
-		sql.Named("text", foldName(f.Text)),
+		sql.Named("text", foldName(f.Text)), sql.Named("announced", jsonArray(announced)),
 	}
 	args = append(args, calledArgs(f.ID)...)
 	passing, err = collect(ctx, q, statement, args, scanValue[int64])
-	if f.Suppressed != nil {
-		passing = slices.DeleteFunc(passing, func(id int64) bool { return (suppressed[id] != nil) != *f.Suppressed })
-	}
+	passing = slices.DeleteFunc(passing, func(id int64) bool {
+		return more.replaced[id] || f.Suppressed != nil && (suppressed[id] != nil) != *f.Suppressed
+	})
 	return passing, suppressed, err
 }
 
@@ -219,16 +242,18 @@ func listByID(ctx context.Context, q query, ids []int64, suppressed map[int64]*e
 		var id int64
 		var firstSeen, lastSeen, fixedAt, fixSince, exploitedSince millis
 		var severities list[SeverityBefore]
-		f, err := scanFinding(rows, &id, &firstSeen, &lastSeen, &fixedAt, &fixSince, &exploitedSince, &severities)
+		var engine string
+		f, err := scanFinding(rows, &id, &firstSeen, &lastSeen, &fixedAt, &fixSince, &exploitedSince, &severities, &engine)
 		if err != nil {
 			return err
 		}
 		if size += f.TextBytes(); size > maxPageBytes && len(findings) > 0 {
 			return errFull
 		}
+		source, _ := SourceOf(engine)
 		findings = append(findings, TrackedFinding{
 			Finding: f, FirstSeen: firstSeen.Time, LastSeen: lastSeen.Time, FixedAt: fixedAt.Time, FixSince: fixSince.Time,
-			ExploitedSince: exploitedSince.Time, Severities: severities, Exception: suppressed[id],
+			ExploitedSince: exploitedSince.Time, Severities: severities, Exception: suppressed[id], Source: source,
 		})
 		return nil
 	})

@@ -28,7 +28,7 @@ type Summary struct {
 type ImageExceptions struct {
 	Exceptions exception.Set
 	Images     []exception.Image
-	// Announced are the reports of other tools that a Summary counts.
+	// Announced are the reports of other tools that a Summary counts, and FindingsPage lists.
 	Announced AnnouncedReports
 }
 

@@ -68,7 +68,7 @@ func TestReportsAreSearchedByIndex(t *testing.T) {
 	f.requireIndexes(t, countReport, []any{1, "[]"}, "COVERING INDEX findings_present")
 	announced := []any{sql.Named("report", 1), sql.Named("announced", "[2]"), sql.Named("suppressed", "[]")}
 	f.requireIndexes(t, selectOnlyAnnounced, announced, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
-	f.requireIndexes(t, countOnlySuppressed, announced, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectOnlySuppressed, announced, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 }
 
 // queryPlan returns the query plan of a statement.

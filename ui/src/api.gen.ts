@@ -320,6 +320,8 @@ export type Finding = {
   /** Earlier severities, oldest first, at most ten. */
   severitiesBefore?: Array<SeverityBefore>;
   severity: Severity;
+  /** The tool whose report has the finding; omitted for a finding of the engine. */
+  source?: string;
   url?: string;
 };
 

@@ -904,7 +904,10 @@ type Finding struct {
 	// SeveritiesBefore Earlier severities, oldest first, at most ten.
 	SeveritiesBefore []SeverityBefore `json:"severitiesBefore,omitempty,omitzero"`
 	Severity         Severity         `json:"severity"`
-	URL              string           `json:"url,omitempty,omitzero"`
+
+	// Source The tool whose report has the finding; omitted for a finding of the engine.
+	Source string `json:"source,omitempty,omitzero"`
+	URL    string `json:"url,omitempty,omitzero"`
 }
 
 // FindingCounts Findings by severity; fixable and knownExploited count across severities. Only suppressed counts findings that exceptions

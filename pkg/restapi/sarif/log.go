@@ -95,6 +95,7 @@ type (
 		FixVersions    []string  `json:"fixVersions,omitempty"`
 		Aliases        []string  `json:"aliases,omitempty"`
 		FirstSeenTime  time.Time `json:"firstSeenTime,omitzero"`
+		Source         string    `json:"source,omitempty"`
 	}
 
 	location struct {

@@ -24,7 +24,7 @@ func (r Report) result(findings []Finding, ruleIndex int) result {
 		Suppressions: suppressionsOf(findings),
 		Properties: resultProperties{
 			Severity: worst.Severity.String(), CVSS: worst.CVSS, EPSS: worst.EPSS, KnownExploited: worst.KnownExploited, FixState: worst.FixState,
-			FixVersions: worst.FixVersions, Aliases: worst.Aliases, FirstSeenTime: worst.FirstSeen,
+			FixVersions: worst.FixVersions, Aliases: worst.Aliases, FirstSeenTime: worst.FirstSeen, Source: worst.Source,
 		},
 	}
 	identity := r.fingerprint(worst.Finding)

@@ -57,6 +57,8 @@ type Report struct {
 type Finding struct {
 	finding.Finding
 	FirstSeen time.Time
+	// Source is the other tool that found it; empty for the engine.
+	Source string
 	// Exception that suppresses the finding; nil if none does.
 	Exception *exception.Exception
 }

@@ -497,7 +497,8 @@ func (on suite) testAnnouncedReportsCount(t *testing.T) {
 	}
 }
 
-// testSummaryWithAnnouncedReports: what only announced reports have counts once among the findings of an image, in its namespace.
+// testSummaryWithAnnouncedReports: what only announced reports have counts once among the findings of an image, in its namespace, and the list of its
+// findings has what counts.
 func (on suite) testSummaryWithAnnouncedReports(t *testing.T) {
 	f := on.newStore(t)
 	own, both := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl")
@@ -505,7 +506,9 @@ func (on suite) testSummaryWithAnnouncedReports(t *testing.T) {
 	for source, severities := range map[string]finding.Severity{"ci": finding.Low, "nightly": finding.Critical, "ignored": finding.Critical} {
 		k := externalKey("shop")
 		k.Source = source
-		found := []finding.Finding{both, vulnerable("CVE-2026-0003", "npm-lib", severity(severities), fixed), vulnerable("CVE-2026-0004 of "+source, "npm-lib")}
+		theirs := both
+		theirs.Package.Version = "of " + source
+		found := []finding.Finding{theirs, vulnerable("CVE-2026-0003", "npm-lib", severity(severities), fixed), vulnerable("CVE-2026-0004 of "+source, "npm-lib")}
 		f.saveExternal(t, externalReport(k, f.clock.Now(), source, found...))
 	}
 	elsewhere := externalKey("bank")
@@ -517,6 +520,13 @@ func (on suite) testSummaryWithAnnouncedReports(t *testing.T) {
 	suppressing := func(vulnerabilities ...string) exception.Set {
 		return exception.NewSet([]exception.Exception{{UID: "x", Namespace: "shop", Vulnerabilities: vulnerabilities}}, f.clock.Now())
 	}
+	version := func(versions ...string) exception.Set {
+		e := exception.Exception{UID: "x", Namespace: "shop", Vulnerabilities: []string{"CVE-2026-0002"}}
+		for _, version := range versions {
+			e.Packages = append(e.Packages, exception.Package{Name: "openssl", Version: version})
+		}
+		return exception.NewSet([]exception.Exception{e}, f.clock.Now())
+	}
 	names := []exception.Image{{Reference: image.Reference{Repository: "web", Tag: "1"}, Digest: key("web").Digest, Namespace: "shop"}}
 	for name, test := range map[string]struct {
 		sources    []string
@@ -525,13 +535,18 @@ func (on suite) testSummaryWithAnnouncedReports(t *testing.T) {
 		suppressed int
 		top        string
 	}{
-		"no source":                          {nil, exception.Set{}, 2, 2, 0, "CVE-2026-0001"},
-		"one source":                         {[]string{"ci"}, exception.Set{}, 3, 4, 0, "CVE-2026-0001"},
-		"a source without a report":          {[]string{"other"}, exception.Set{}, 2, 2, 0, "CVE-2026-0001"},
-		"two sources, of which one is worse": {[]string{"ci", "nightly"}, exception.Set{}, 4, 5, 0, "CVE-2026-0003"},
-		"an exception for what both have":    {[]string{"ci", "nightly"}, suppressing("CVE-2026-0002"), 3, 4, 1, "CVE-2026-0003"},
-		"an exception for what sources have": {[]string{"ci", "nightly"}, suppressing("CVE-2026-0003"), 4, 4, 1, "CVE-2026-0001"},
-		"an exception for all":               {[]string{"ci"}, exception.NewSet([]exception.Exception{{UID: "x", Namespace: "shop", Packages: []exception.Package{{Name: "*"}}}}, f.clock.Now()), 0, 0, 4, ""},
+		"no source":                                {nil, exception.Set{}, 2, 2, 0, "CVE-2026-0001"},
+		"one source":                               {[]string{"ci"}, exception.Set{}, 3, 4, 0, "CVE-2026-0001"},
+		"a source without a report":                {[]string{"other"}, exception.Set{}, 2, 2, 0, "CVE-2026-0001"},
+		"two sources, of which one is worse":       {[]string{"ci", "nightly"}, exception.Set{}, 4, 5, 0, "CVE-2026-0003"},
+		"an exception for what both have":          {[]string{"ci", "nightly"}, suppressing("CVE-2026-0002"), 3, 4, 1, "CVE-2026-0003"},
+		"an exception for what sources have":       {[]string{"ci", "nightly"}, suppressing("CVE-2026-0003"), 4, 4, 1, "CVE-2026-0001"},
+		"an exception for the engine's version":    {[]string{"ci", "nightly"}, version(own.Package.Version), 4, 5, 0, "CVE-2026-0003"},
+		"an exception for the version of a source": {[]string{"ci", "nightly"}, version("of ci"), 4, 5, 0, "CVE-2026-0003"},
+		"an exception for two versions of three":   {[]string{"ci", "nightly"}, version(own.Package.Version, "of ci"), 4, 5, 0, "CVE-2026-0003"},
+		"an exception for the versions of all":     {[]string{"ci"}, version(own.Package.Version, "of ci"), 2, 3, 1, "CVE-2026-0001"},
+		"an exception for the engine's, no source": {nil, version(own.Package.Version), 1, 1, 1, "CVE-2026-0001"},
+		"an exception for all":                     {[]string{"ci"}, exception.NewSet([]exception.Exception{{UID: "x", Namespace: "shop", Packages: []exception.Package{{Name: "*"}}}}, f.clock.Now()), 0, 0, 4, ""},
 	} {
 		summary := got[store.Summary](t)(f.Summary(t.Context(), subject("web"), store.ImageExceptions{
 			Exceptions: test.exceptions, Images: names, Announced: store.AnnouncedReports{Namespace: "shop", Image: key("web"), Sources: test.sources},
@@ -543,5 +558,26 @@ func (on suite) testSummaryWithAnnouncedReports(t *testing.T) {
 		}
 		equal(t, name+": the worst", top, test.top)
 		equal(t, name+": listed", len(summary.Top), test.all)
+		excepting := store.ImageExceptions{Exceptions: test.exceptions, Images: names, Announced: store.AnnouncedReports{Namespace: "shop", Image: key("web"), Sources: test.sources}}
+		list := func(suppressed *bool) (ids []string) {
+			filter := store.FindingFilter{Exceptions: excepting, Suppressed: suppressed}
+			for next := (&store.FindingCursor{}); next != nil; {
+				page := got[store.FindingPage](t)(f.FindingsPage(t.Context(), subject("web"), filter, *next, 2))
+				for _, of := range page.Findings {
+					ids = append(ids, of.ID)
+					equal(t, name+": "+of.ID+" is of a source", of.Source != "", of.Package.Version != own.Package.Version || of.Package.Name == "npm-lib")
+				}
+				next = page.Next
+			}
+			return ids
+		}
+		open, isSuppressed := false, true
+		listed := list(&open)
+		equal(t, name+": the list of those that are not suppressed", len(listed), test.all)
+		if len(listed) > 0 {
+			equal(t, name+": the first of the list", listed[0], test.top)
+		}
+		equal(t, name+": the list of the suppressed", len(list(&isSuppressed)), test.suppressed)
+		equal(t, name+": the list of all", len(list(nil)), test.all+test.suppressed)
 	}
 }

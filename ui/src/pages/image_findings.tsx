@@ -8,7 +8,7 @@ import { href, usePlace } from '../router';
 // pageSize keeps the page small enough for a slow computer.
 const pageSize = 50;
 
-// Findings lists the findings of the image's engine, or those in the report of another tool. changes lists those that are new instead, or gone.
+// Findings lists the findings that count for the image, or those in the report of another tool. changes lists those that are new instead, or gone.
 export function Findings({ image, changes = false, source }: { image: ImageScan; changes?: boolean; source?: string | undefined }) {
   const { query } = usePlace();
   const flag = (name: string) => (query.has(name) ? { [name]: query.get(name) === 'true' } : {});
@@ -70,7 +70,7 @@ function ReportLine({ list }: { list: FindingList }) {
 }
 
 const columns = [
-  { name: 'Vulnerability', cell: (f: Finding) => <><a class="row" href={href('/vulnerabilities/{id}', { id: f.id })}>{f.id}</a> {f.knownExploited && <Exploited since={f.knownExploitedSinceTime} />} <Suppressed exception={f.exception} />
+  { name: 'Vulnerability', cell: (f: Finding) => <><a class="row" href={href('/vulnerabilities/{id}', { id: f.id })}>{f.id}</a> {f.knownExploited && <Exploited since={f.knownExploitedSinceTime} />} <Suppressed exception={f.exception} /> {f.source && <span class="mute">found by {f.source}</span>}
     <Details summary="Details">{() => <More finding={f} />}</Details></> },
   { name: 'Severity', cell: (f: Finding) => <SeverityMark severity={f.severity} /> },
   { name: 'Package', cell: (f: Finding) => <><Foreign text={f.package.name} /> <span class="mute"><Foreign text={f.package.version} /> · {f.package.type}</span></> },

@@ -327,6 +327,9 @@ type ClientInterface interface {
 	// Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
 	// available, EPSS. A finding must pass all filters.
 	//
+	// The findings are those that the ImageScan counts: those of the engine, and what only announced reports of other tools have, once for
+	// each vulnerability and package, with its `source`.
+	//
 	// Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
 	// response to the second request is 410 Expired: start again without `continue`.
 	//
@@ -995,6 +998,9 @@ func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Nam
 //
 // Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
 // available, EPSS. A finding must pass all filters.
+//
+// The findings are those that the ImageScan counts: those of the engine, and what only announced reports of other tools have, once for
+// each vulnerability and package, with its `source`.
 //
 // Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
 // response to the second request is 410 Expired: start again without `continue`.
@@ -5657,6 +5663,9 @@ type ClientWithResponsesInterface interface {
 	// Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
 	// available, EPSS. A finding must pass all filters.
 	//
+	// The findings are those that the ImageScan counts: those of the engine, and what only announced reports of other tools have, once for
+	// each vulnerability and package, with its `source`.
+	//
 	// Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
 	// response to the second request is 410 Expired: start again without `continue`.
 	//
@@ -8529,6 +8538,9 @@ func (c *ClientWithResponses) GetCycloneDXWithResponse(ctx context.Context, name
 //
 // Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
 // available, EPSS. A finding must pass all filters.
+//
+// The findings are those that the ImageScan counts: those of the engine, and what only announced reports of other tools have, once for
+// each vulnerability and package, with its `source`.
 //
 // Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
 // response to the second request is 410 Expired: start again without `continue`.
