@@ -105,7 +105,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 		Statements: op.statements(),
 		Reader:     restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
 		ImageScans: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(nil), Clock: op.clock,
-		EngineGaps: op.engineGaps,
+		EngineGaps:  op.engineGaps,
 		SessionKeys: func() ([][]byte, error) { return op.authority.DeriveKeys("scanner-operator sessions v1") }, BasePath: settings.BasePath,
 		Events:      &events.Server{Log: log, Version: version.Version, Build: build, Closing: op.servers.closing},
 		RenderSlack: renderSlack, Replicas: op.replicas, Wake: op.wakeImage, ReportBudget: op.config.Ingest.StoreSizePerNamespace.Value(),

@@ -39,6 +39,9 @@ func ParseID(text string, now time.Time) (id string, isID bool) {
 	return text, false
 }
 
+// PartOfID returns a text, which may have any separators, in the form in which it would be a part of an id: "2024 3094" is a part of CVE-2024-3094.
+func PartOfID(text string) string { return separators.ReplaceAllString(strings.TrimSpace(text), "-") }
+
 func isYearOfCVE(digits string, now time.Time) bool {
 	year, err := strconv.Atoi(digits)
 	return err == nil && year >= firstCVE && year <= now.UTC().Year()+1 // ids are reserved in December for the next year

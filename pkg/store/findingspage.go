@@ -33,7 +33,7 @@ type FindingFilter struct {
 	Exceptions ImageExceptions
 	// FirstSeenSince is the earliest first-seen time; zero for any.
 	FirstSeenSince time.Time
-	// Text is part of an ID, an alias, a package name or a description. ASCII letters match in any case.
+	// Text is part of an ID or an alias, with any separators, a package name or a description. ASCII letters match in any case.
 	Text string
 }
 
@@ -102,7 +102,8 @@ const (
 		AND (@fixable < 0 OR f.fixable = @fixable) AND (@exploited < 0 OR f.known_exploited = @exploited)
 		AND (@package = '' OR f.package = @package) AND f.first_seen >= @since
 		AND (@id = '' OR ` + isCalled + `)
-		AND (@text = '' OR contains(fold(v.canonical_id || ' ' || f.aliases || ' ' || f.package || ' ' || v.description), @text))
+		AND (@text = '' OR contains(fold(v.canonical_id || ' ' || f.aliases || ' ' || f.package || ' ' || v.description), @text)
+			OR contains(fold(v.canonical_id || ' ' || f.aliases), @part))
 		` + worst + `, f.type, f.purl`
 
 	// isCalled is true for findings whose vulnerability has the ID or alias of calledArgs. An alias is the first of the list in JSON, or
@@ -204,7 +205,7 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	args := []any{
 		sql.Named("report", report), sql.Named("since", since), sql.Named("every", f.Severities == nil), sql.Named("severities", jsonArray(severities)),
 		sql.Named("fixable", wantedValue(f.Fixable)), sql.Named("exploited", wantedValue(f.KnownExploited)), sql.Named("package", f.Package),
-		sql.Named("text", foldName(f.Text)), sql.Named("announced", jsonArray(announced)),
+		sql.Named("text", foldName(f.Text)), sql.Named("part", foldName(finding.PartOfID(f.Text))), sql.Named("announced", jsonArray(announced)),
 	}
 	args = append(args, calledArgs(f.ID)...)
 	passing, err = collect(ctx, q, statement, args, scanValue[int64])

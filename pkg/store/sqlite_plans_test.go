@@ -139,7 +139,7 @@ func TestViewsUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectLocation, []any{"sbom", "cyclonedx", "spdx", "s", "d", "p", "n"})
 	f.requireIndexes(t, selectPassing, append(calledArgs("x"),
 		sql.Named("report", 1), sql.Named("every", true), sql.Named("severities", "[]"), sql.Named("fixable", -1), sql.Named("exploited", -1),
-		sql.Named("package", ""), sql.Named("text", ""), sql.Named("since", 0)), "findings_present")
+		sql.Named("package", ""), sql.Named("text", ""), sql.Named("part", ""), sql.Named("since", 0)), "findings_present")
 	f.requireIndexes(t, selectByID, []any{"[[1,0]]"})
 	f.requireIndexes(t, countRuns, append(calledArgs("x"), sql.Named("every", true), sql.Named("namespaces", "[]")), "findings_by_vulnerability")
 }
@@ -192,7 +192,7 @@ func TestVulnerabilitiesUseIndexes(t *testing.T) {
 	f := newStore(t)
 	passing := []any{
 		sql.Named("summarized", "[]"), sql.Named("every", true), sql.Named("severities", "[]"), sql.Named("fixable", -1), sql.Named("exploited", -1),
-		sql.Named("epss", 0), sql.Named("since", 0), sql.Named("text", ""),
+		sql.Named("epss", 0), sql.Named("since", 0), sql.Named("text", ""), sql.Named("part", ""),
 	}
 	f.requireUse(t, countPassing, passing, "SEARCH c USING PRIMARY KEY (namespace=?)", "SEARCH v USING INTEGER PRIMARY KEY")
 	f.requireUse(t, countNamespaces, []any{sql.Named("ids", "[]")}, "namespace_vulnerabilities_by_vulnerability (vulnerability_id=?")

@@ -40,7 +40,7 @@ type VulnerabilityFilter struct {
 	MinEPSS float64
 	// FirstSeenSince is the earliest first-seen time; zero for any. It needs a sight of all namespaces.
 	FirstSeenSince time.Time
-	// Text is part of the ID. Letters match in any case.
+	// Text is part of the ID, with any separators. Letters match in any case.
 	Text string
 }
 
@@ -101,7 +101,7 @@ const (
 		FROM merged v
 		WHERE (@every = 1 OR v.severity IN (SELECT value FROM ids(@severities) i))
 			AND (@fixable < 0 OR v.fixable = @fixable) AND (@exploited < 0 OR v.known_exploited = @exploited)
-			AND v.epss >= @epss AND v.first_seen >= @since AND (@text = '' OR contains(fold(v.id), @text))) `
+			AND v.epss >= @epss AND v.first_seen >= @since AND (@text = '' OR contains(fold(v.id), @text) OR contains(fold(v.id), @part))) `
 
 	countPassing = withPassing + `SELECT count(*) FROM passing`
 
@@ -143,7 +143,7 @@ func (s *Store) VulnerabilitiesPage(
 	args := []any{
 		sql.Named("summarized", seen.summarized()), sql.Named("every", f.Severities == nil), sql.Named("severities", jsonArray(severities)),
 		sql.Named("fixable", wantedValue(f.Fixable)), sql.Named("exploited", wantedValue(f.KnownExploited)), sql.Named("epss", f.MinEPSS),
-		sql.Named("since", since), sql.Named("text", foldName(f.Text)),
+		sql.Named("since", since), sql.Named("text", foldName(f.Text)), sql.Named("part", foldName(finding.PartOfID(f.Text))),
 	}
 	// One row more than the limit shows whether there is a next page.
 	pageArgs := append([]any{

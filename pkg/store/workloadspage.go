@@ -10,7 +10,7 @@ import (
 // WorkloadsQuery selects the workloads in some namespaces.
 type WorkloadsQuery struct {
 	Seen Sight
-	// Text is part of the name; empty for all. Letters match in any case.
+	// Text is part of the name or of the reference of an image; empty for all. Letters match in any case.
 	Text string
 	// Exceptions are in force in these namespaces. Each applies only to images in the namespaces that it is for.
 	Exceptions exception.Set
@@ -50,12 +50,12 @@ const (
 			FROM `
 	ofListed = `
 			ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-			WHERE @text = '' OR contains(fold(w.name), @text)
+			WHERE @text = '' OR contains(fold(w.name || ' ' || w.reference), @text)
 			UNION ALL SELECT w.namespace, w.kind, w.name, r.urgency FROM `
 	ofListedExternal = `
 			ORDERED JOIN reports r ON r.id = e.report_id` + joinAnnounced + `
 			ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-			WHERE @text = '' OR contains(fold(w.name), @text)) l
+			WHERE @text = '' OR contains(fold(w.name || ' ' || w.reference), @text)) l
 		GROUP BY l.namespace, l.kind, l.name)
 		SELECT l.urgency, l.namespace, l.kind, l.name, (SELECT count(*) FROM listed) FROM listed l
 		WHERE @name = '' OR l.urgency < @urgency OR l.urgency = @urgency AND (l.namespace, l.kind, l.name) > (@namespace, @kind, @name)

@@ -2137,7 +2137,7 @@ type ListRunningFindingsParams struct {
 	// ID Only findings with this id or alias. Case is ignored.
 	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
 
-	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII, and in ids the kind of separator: "cve 2024".
 	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
 
 	// FirstSeenSince Only findings that were first found in this image at this time or later.
@@ -2185,7 +2185,7 @@ type ExportRunningFindingsParams struct {
 	// ID Only findings with this id or alias. Case is ignored.
 	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
 
-	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII, and in ids the kind of separator: "cve 2024".
 	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
 
 	// FirstSeenSince Only findings that were first found in this image at this time or later.
@@ -2360,7 +2360,7 @@ type ListFindingsParams struct {
 	// ID Only findings with this id or alias. Case is ignored.
 	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
 
-	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII, and in ids the kind of separator: "cve 2024".
 	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
 
 	// FirstSeenSince Only findings that were first found in this image at this time or later.
@@ -2407,7 +2407,7 @@ type ExportFindingsParams struct {
 	// ID Only findings with this id or alias. Case is ignored.
 	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
 
-	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII, and in ids the kind of separator: "cve 2024".
 	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
 
 	// FirstSeenSince Only findings that were first found in this image at this time or later.
@@ -2514,7 +2514,7 @@ type ListVulnerabilitiesParams struct {
 	// imagescans in all namespaces, and without `namespace`.
 	FirstSeenSince *VulnerabilityFirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
 
-	// Text Only vulnerabilities with this text in their id. Case is ignored for ASCII.
+	// Text Only vulnerabilities with this text in their id. Case is ignored for ASCII, and so is the kind of separator, as in "2024 3094".
 	Text *VulnerabilityText `form:"text,omitempty" json:"text,omitempty"`
 
 	// Limit The maximum number of items in one response.
@@ -2548,7 +2548,7 @@ type ExportVulnerabilitiesParams struct {
 	// imagescans in all namespaces, and without `namespace`.
 	FirstSeenSince *VulnerabilityFirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
 
-	// Text Only vulnerabilities with this text in their id. Case is ignored for ASCII.
+	// Text Only vulnerabilities with this text in their id. Case is ignored for ASCII, and so is the kind of separator, as in "2024 3094".
 	Text *VulnerabilityText `form:"text,omitempty" json:"text,omitempty"`
 
 	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.
@@ -2587,7 +2587,7 @@ type ListRunningWorkloadsParams struct {
 	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
 	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
 
-	// Text Only workloads with this text in their name. Case is ignored for ASCII.
+	// Text Only workloads with this text in their name, or in the reference of an image that they run. Case is ignored for ASCII.
 	Text *WorkloadText `form:"text,omitempty" json:"text,omitempty"`
 
 	// Limit The maximum number of items in one response.
@@ -2602,7 +2602,7 @@ type ExportRunningWorkloadsParams struct {
 	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
 	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
 
-	// Text Only workloads with this text in their name. Case is ignored for ASCII.
+	// Text Only workloads with this text in their name, or in the reference of an image that they run. Case is ignored for ASCII.
 	Text *WorkloadText `form:"text,omitempty" json:"text,omitempty"`
 
 	// Raw true for texts as they are. Otherwise an apostrophe precedes whatever a spreadsheet could take for a formula.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,19 +27,26 @@ type vulnerabilityAnswer struct {
 	NotKnown []string                  `json:"notKnown"`
 }
 
+// numbers matches a CVE without its first letters, which are the name of the command.
+var numbers = regexp.MustCompile(`^\s*\d{4}[\s_-]+\d{4,}\s*$`)
+
 func (s *session) cveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "cve ID", Aliases: []string{"vulnerability"}, Short: "Show who runs a vulnerability, or that nobody does", Args: cobra.MinimumNArgs(1),
 		Long: `Show which workloads run an image with a vulnerability, in all namespaces that you may see or in the one of -n.
 
-The ID may be an alias, such as GHSA-…, in any case and also with spaces ("cve 2024 3094"). "Nobody runs it" is said only if that is known:
+The ID may be an alias, such as GHSA-…, in any case and also with spaces ("kubectl scanner cve 2024 3094"). "Nobody runs it" is said only if that is known:
 all images that run have a complete result of the newest vulnerability data, which have the ID. Otherwise the answer says what is missing.
 An ID that is not known in the vulnerability data is an error: the exit status is 1.`,
 		Example: `  kubectl scanner cve CVE-2024-3094
   kubectl scanner cve CVE-2024-3094 -n shop --fail-on=any`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.cve(c.Context(), strings.Join(args, " "), s.allNamespaces)
+			id := strings.Join(args, " ")
+			if numbers.MatchString(id) {
+				id = "CVE " + id
+			}
+			return s.cve(c.Context(), id, s.allNamespaces)
 		},
 	}
 	s.addAllNamespaces(c)

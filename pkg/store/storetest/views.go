@@ -144,6 +144,7 @@ func (on suite) testFindingsFilter(t *testing.T) {
 		"an alias":              {store.FindingFilter{ID: "GHSA-AAAA-bbbb-cccc"}, "0002"},
 		"a part of an id":       {store.FindingFilter{ID: "CVE-2026"}, ""},
 		"text of an id":         {store.FindingFilter{Text: "cve-2026"}, "0001 0002 0003"},
+		"text of an id, apart":  {store.FindingFilter{Text: "cve 2026"}, "0001 0002 0003"},
 		"text of an alias":      {store.FindingFilter{Text: "bbbb"}, "0002"},
 		"text of a package":     {store.FindingFilter{Text: "SSL"}, "0001 0002"},
 		"text of a description": {store.FindingFilter{Text: "heap"}, "0003"},

@@ -272,7 +272,7 @@ func (m *sightModel) check(t *rapid.T) {
 		filter = store.VulnerabilityFilter{
 			Severities: rapid.SliceOfN(rapid.SampledFrom(finding.Severities()), 1, 4).Draw(t, "severities"),
 			Fixable:    pick(t, []*bool{nil, ptr.To(true), ptr.To(false)}, "fixable"), KnownExploited: pick(t, []*bool{nil, ptr.To(true), ptr.To(false)}, "exploited"),
-			MinEPSS: pick(t, []float64{0, 0.2}, "epss"), Text: pick(t, []string{"", "-0001", "cve-2026-0002"}, "text"),
+			MinEPSS: pick(t, []float64{0, 0.2}, "epss"), Text: pick(t, []string{"", "-0001", "cve-2026-0002", "2026 0001"}, "text"),
 		}
 		if seen.All {
 			filter.FirstSeenSince = pick(t, []time.Time{{}, m.clock.Now().Add(-time.Hour)}, "since")
@@ -330,7 +330,7 @@ func (m *sightModel) checkRuns(t *rapid.T) {
 func passesVulnerabilityFilter(v store.RunningVulnerability, f store.VulnerabilityFilter) bool {
 	return (f.Severities == nil || slices.Contains(f.Severities, v.Severity)) && (f.Fixable == nil || *f.Fixable == v.Fixable) &&
 		(f.KnownExploited == nil || *f.KnownExploited == v.KnownExploited) && v.EPSS >= f.MinEPSS && !v.FirstSeen.Before(f.FirstSeenSince) &&
-		(f.Text == "" || containsFold(v.ID, f.Text))
+		(f.Text == "" || containsFold(v.ID, finding.PartOfID(f.Text)))
 }
 
 // allVulnerabilities reads all pages.

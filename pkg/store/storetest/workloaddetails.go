@@ -150,6 +150,7 @@ func (on suite) testWorkloadsPage(t *testing.T) {
 	equal(t, "everywhere", lines(all, ""), []string{ofBlog, "of 5", ofOther, ofWeb, ofAPI, pending})
 	equal(t, "in shop", lines(shop, ""), []string{ofOther, "of 4", ofWeb, ofAPI, pending})
 	equal(t, "with a text", lines(all, "WEB"), []string{ofBlog, "of 3", ofWeb, pending})
+	equal(t, "with a text of an image", lines(all, "/PROXY"), []string{ofOther, "of 2", ofWeb})
 	equal(t, "with a text that is no pattern", lines(all, "%"), []string(nil))
 	equal(t, "nowhere", lines(store.Sight{}, ""), []string(nil))
 }
