@@ -310,7 +310,7 @@ func TestHugeTexts(t *testing.T) {
 	}
 }
 
-// TestLongNames: names that differ only at their end, as those of images in one registry do, are told apart wherever a message has them.
+// TestLongNames: names that differ only at their end, as those of images in one registry do, stay different wherever a message has them.
 func TestLongNames(t *testing.T) {
 	prefix := "registry.example.com/" + strings.Repeat("a-team-with-a-long-name/", 9)
 	m := announce.Message{

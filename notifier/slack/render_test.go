@@ -87,11 +87,21 @@ func TestTitleLinks(t *testing.T) {
 	inTheCluster.ScannerKind, inTheCluster.Namespace = announce.ClusterScannerKind, ""
 	noHTTPS.WebUI, noHTTPS.ReadMore = "http://scanner.example.com", "http://scanner.example.com/vulnerabilities"
 	hostile.Sections[0].Items[0].ID = "x|../../*"
+	several := withWebUI(mixed())
+	several.Sections = slices.Clone(several.Sections)
+	for i := range several.Sections {
+		items := slices.Clone(several.Sections[i].Items)
+		for j := range items {
+			items[j].KnownExploited = false
+		}
+		several.Sections[i].Items = items
+	}
 	for name, tt := range map[string]struct {
 		message announce.Message
 		want    string
 	}{
-		"several":             {withWebUI(mixed()), base + "/vulnerabilities?minSeverity=High&namespace=shop"},
+		"several, one named":  {withWebUI(mixed()), base + "/vulnerabilities/CVE-2023-5363?namespace=shop"},
+		"several":             {several, base + "/vulnerabilities?minSeverity=High&namespace=shop"},
 		"one vulnerability":   {withWebUI(one(escalated())), base + "/vulnerabilities/GHSA-4374-p667-p6c8?namespace=shop"},
 		"notices":             {withWebUI(healthNotices()), base + "/namespaces/shop/scanners/all"},
 		"of a ClusterScanner": {inTheCluster, base + "/clusterscanners/all"},

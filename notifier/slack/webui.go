@@ -12,8 +12,11 @@ func titlePage(d announce.Message) string {
 	if d.WebUI == "" {
 		return ""
 	}
-	page := d.ReadMore
-	switch id := d.SingleVulnerability(); {
+	page, id := d.ReadMore, d.SingleVulnerability()
+	if named := d.Exploited(); named != nil {
+		id = named.ID
+	}
+	switch {
 	case isOnlyNotices(d) && d.ScannerKind == announce.ClusterScannerKind:
 		page = ui.PageURL(d.WebUI, ui.ClusterScannerPage, nil, d.Scanner)
 	case isOnlyNotices(d):
