@@ -67,7 +67,7 @@ func namedRepositories(img inventory.CoveredImage) []string {
 func describeImage(img inventory.CoveredImage, never []string) announce.Image {
 	return announce.Image{
 		Key: img.ID, Repositories: img.Repositories, Namespaces: img.Namespaces, State: img.State, Reason: img.Reason,
-		Partly:  len(evidence.ImageGaps(img.NotCovered, never)) > 0,
+		Gap:     evidence.GapOf(evidence.ImageGaps(img.NotCovered, never)),
 		Current: img.Report.Current, Receivers: img.Receivers,
 	}
 }

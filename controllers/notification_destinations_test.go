@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
@@ -114,7 +115,7 @@ func TestCoverageOfChannelDuringRollout(t *testing.T) {
 	u.must(err)
 	o := &notificationScope{scanner: scanner, covered: covered, coverage: describeCoverage(covered, nil)}
 	part := o.coverageFor(destination{namespaces: map[string]bool{"blog": true}})
-	if len(part.Images) != 1 || !slices.Contains(part.UnknownRepositories, "registry.example.com/shop/web") {
-		t.Errorf("%d images and the unknown repositories %q, want one image and the repository of shop's image", len(part.Images), part.UnknownRepositories)
+	if len(part.Images) != 1 || part.OtherGaps["registry.example.com/shop/web"] != evidence.AnyPackages {
+		t.Errorf("%d images and the other gaps %v, want one image and any gap of the repository of shop's image", len(part.Images), part.OtherGaps)
 	}
 }

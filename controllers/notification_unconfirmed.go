@@ -24,14 +24,14 @@ func unconfirmedNotices(receivers map[string]announce.State) (notices []announce
 }
 
 // coverageFor returns the part of the coverage that a destination gets messages about, with the notices about the other receivers added. In
-// repositories of images anywhere in the whole coverage whose content is not known, nothing counts as fixed.
+// repositories of images anywhere in the whole coverage whose content is not known, nothing counts as fixed that may be in them.
 func (o *notificationScope) coverageFor(to destination) announce.Coverage {
 	coverage := o.coverage
 	if len(to.namespaces) != len(o.covered.Namespaces.Covered) && to.namespaces != nil {
 		part := describeCoverage(o.covered.In(to.namespaces), o.gaps)
 		coverage.Images, coverage.Namespaces, coverage.Others = part.Images, part.Namespaces, part.Others
 		// A namespace that moves to another channel during a rollout leaves its announcements here. Its new image may have the findings too.
-		coverage.UnknownRepositories = slices.Concat(o.coverage.UnknownRepositories, o.coverage.IncompleteRepositories())
+		coverage.OtherGaps = o.coverage.Gaps()
 	}
 	coverage.Notices = slices.Clone(coverage.Notices)
 	for _, n := range o.unconfirmed {

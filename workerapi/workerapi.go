@@ -319,6 +319,9 @@ const (
 	MaxNotCoveredBytes = 64 // of one entry
 )
 
+// OSPackages begins the entries of Report.NotCovered about packages of a distribution, except those about one that has ended.
+const OSPackages = "OS packages"
+
 // NoUpdatesSince is in an entry of Report.NotCovered between the name of a distribution that has ended and the day since when.
 const NoUpdatesSince = ": no security updates since "
 

@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -9,15 +10,22 @@ import (
 // changeFilter returns the filter for what is to be announced now.
 func (s *State) changeFilter(settings Settings, coverage Coverage) store.ChangeFilter {
 	filter := settings.Filter
-	filter.AbsentIsFixedIn = s.withoutEarlierEngine(coverage.runningCompleteRepositories())
+	s.setEvidence(&filter, coverage.runningGaps())
 	return filter
 }
 
 // idleFilter returns the filter for what is to be announced when all images that nothing runs now run again.
 func (s *State) idleFilter(settings Settings, coverage Coverage) store.ChangeFilter {
 	filter := settings.Filter
-	filter.IncludeIdle, filter.AbsentIsFixedIn = true, s.withoutEarlierEngine(coverage.completeRepositories())
+	filter.IncludeIdle = true
+	s.setEvidence(&filter, coverage.Gaps())
 	return filter
+}
+
+// setEvidence sets in which repositories the absence of a finding is evidence.
+func (s *State) setEvidence(filter *store.ChangeFilter, gaps map[string]evidence.Gap) {
+	filter.AbsentIsFixedIn = s.withoutEarlierEngine(repositoriesWith(gaps, evidence.NoGap, evidence.OSPackages))
+	filter.OSPackagesUnknownIn = repositoriesWith(gaps, evidence.OSPackages)
 }
 
 // updateExtent returns which part of the receiver's records may be updated now, by the findings of an engine. Findings of an engine that the

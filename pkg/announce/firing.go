@@ -22,9 +22,11 @@ type FiringAlert struct {
 	Alert   Alert                 `json:"alert"`
 	Subject store.WorkloadSubject `json:"subject"`
 	Finding finding.Finding       `json:"finding"`
-	// Engine is the one in use when the finding was last present, and Sources are the announced sources that know it.
+	// Engine is the one in use when the finding was last present, and Sources are the announced sources that know it. Types are those of the packages that
+	// had it.
 	Engine  string   `json:"engine,omitempty"`
 	Sources []string `json:"sources,omitempty"`
+	Types   []string `json:"types,omitempty"`
 	// EarlierSince is since when another engine is in use; zero while Engine is.
 	EarlierSince time.Time `json:"earlierSince,omitzero"`
 }
@@ -158,7 +160,7 @@ func (d *dispatch) heldAlerts(ctx context.Context, absent []FiringAlert) (held [
 	if err != nil {
 		return nil, err
 	}
-	complete := setOf(d.coverage.runningCompleteRepositories())
+	gaps := d.coverage.runningGaps()
 	for i, a := range absent {
 		f := facts[i]
 		switch engine := d.settings.Filter.Engine; {
@@ -167,7 +169,8 @@ func (d *dispatch) heldAlerts(ctx context.Context, absent []FiringAlert) (held [
 		case a.EarlierSince.IsZero():
 			a.EarlierSince = d.Now()
 		}
-		f.Complete = f.Complete && complete[a.Subject.Repository]
+		gap, runs := gaps[a.Subject.Repository]
+		f.Complete = f.Complete && runs && !gap.Concerns(a.Types)
 		f.SameEngine = a.EarlierSince.IsZero()
 		f.SourcesReported = !slices.ContainsFunc(a.Sources, func(source string) bool { return slices.Contains(f.Silent, source) })
 		switch {
@@ -180,12 +183,12 @@ func (d *dispatch) heldAlerts(ctx context.Context, absent []FiringAlert) (held [
 	return held, nil
 }
 
-// addSources updates the sources that know the findings of some alerts.
+// addSources updates the sources that know the findings of some alerts, and the types of the packages that have them.
 func (d *dispatch) addSources(ctx context.Context, firing []FiringAlert) error {
 	facts, err := d.evidenceOf(ctx, firing)
 	for i, f := range facts {
 		if f.Present {
-			firing[i].Sources = evidence.KnownBy(firing[i].Sources, f.Sources, f.Silent)
+			firing[i].Sources, firing[i].Types = evidence.KnownBy(firing[i].Sources, f.Sources, f.Silent), f.Types
 		}
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -287,7 +288,9 @@ func keyOf(repository string) image.Key {
 // markPartlyCovered marks the image of a repository as having content that the engine does not cover.
 func (s *scenario) markPartlyCovered(repository string) {
 	for i := range s.coverage.Images {
-		s.coverage.Images[i].Partly = s.coverage.Images[i].Partly || s.coverage.Images[i].Repositories[0] == repository
+		if s.coverage.Images[i].Repositories[0] == repository {
+			s.coverage.Images[i].Gap = evidence.AnyPackages
+		}
 	}
 }
 

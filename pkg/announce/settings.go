@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/calendar"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -73,8 +74,8 @@ type Image struct {
 	State      image.State
 	// Reason of a failure, one word.
 	Reason string
-	// Partly is true for a scanned image with content that the engine does not cover.
-	Partly bool
+	// Gap is what a scanned image contains and its result does not cover.
+	Gap evidence.Gap
 	// Receivers has one entry for each workload that runs the image: the receivers that it names, in the format of
 	// store.Workload.Receivers.
 	Receivers []string
@@ -99,9 +100,11 @@ type Coverage struct {
 	Namespaces []Namespace
 	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.
 	Others Remaining
-	// UnknownRepositories have an image that is not among Images and whose content is not known: one that is excluded, runs on a node that is not
-	// known yet, or is of a namespace with another destination and has no complete result. Nothing counts as fixed in such a repository.
+	// UnknownRepositories have an image that is not among Images and whose content is not known: one that is excluded, or runs on a node that is not
+	// known yet. Nothing counts as fixed in such a repository.
 	UnknownRepositories []string
+	// OtherGaps is Gaps with the images in namespaces with another destination; nil if there are none. A gap there leaves open what is fixed here.
+	OtherGaps map[string]evidence.Gap
 	// DataSince is since when there is vulnerability data; zero if there is none.
 	DataSince time.Time
 	// Notices hold now, and have held long enough to be announced.
@@ -119,7 +122,7 @@ func (c Coverage) remaining() Remaining {
 	for _, img := range c.Images {
 		switch img.State {
 		case image.Scanned:
-			if img.Partly {
+			if img.Gap != evidence.NoGap {
 				r.Partly++
 			}
 		case image.Pending:
@@ -148,45 +151,58 @@ func (c Coverage) scannedRepositories() []string {
 	return slices.Compact(repositories)
 }
 
-// runningCompleteRepositories lists those of completeRepositories that run now and are not among UnknownRepositories, sorted. Only there can anything
-// be fixed: a repository that stops running has fixed nothing, and an image of unknown content proves nothing.
+// runningCompleteRepositories lists those of completeRepositories that run now and are not among UnknownRepositories, sorted.
 func (c Coverage) runningCompleteRepositories() []string {
-	runs := map[string]bool{}
+	return repositoriesWith(c.runningGaps(), evidence.NoGap)
+}
+
+// completeRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
+// that no vulnerability is known.
+func (c Coverage) completeRepositories() []string { return repositoriesWith(c.Gaps(), evidence.NoGap) }
+
+// runningGaps is Gaps of the repositories that run now. Only there can anything be fixed: a repository that stops running has fixed nothing, and an image
+// of unknown content proves nothing.
+func (c Coverage) runningGaps() map[string]evidence.Gap {
+	gaps, runs := c.Gaps(), map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
 			runs[repository] = runs[repository] || !img.Recent
 		}
 	}
 	for _, repository := range c.UnknownRepositories {
-		runs[repository] = false
+		gaps[repository] = evidence.AnyPackages
 	}
-	return slices.DeleteFunc(c.completeRepositories(), func(repository string) bool { return !runs[repository] })
+	for repository, gap := range c.OtherGaps {
+		gaps[repository] = max(gaps[repository], gap)
+	}
+	maps.DeleteFunc(gaps, func(repository string, _ evidence.Gap) bool { return !runs[repository] })
+	return gaps
 }
 
-// completeRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
-// that no vulnerability is known.
-func (c Coverage) completeRepositories() []string {
-	incomplete := c.incompleteness()
-	maps.DeleteFunc(incomplete, func(_ string, is bool) bool { return is })
-	return slices.Sorted(maps.Keys(incomplete))
-}
-
-// IncompleteRepositories returns the repositories with an image in use that has no complete result, sorted.
-func (c Coverage) IncompleteRepositories() []string {
-	incomplete := c.incompleteness()
-	maps.DeleteFunc(incomplete, func(_ string, is bool) bool { return !is })
-	return slices.Sorted(maps.Keys(incomplete))
-}
-
-// incompleteness has each repository of the images in use, and whether any of its images has no complete result.
-func (c Coverage) incompleteness() map[string]bool {
-	incomplete := map[string]bool{}
+// Gaps has each repository of the images in use, and the greatest gap of any of its images. An image without a result leaves everything open.
+func (c Coverage) Gaps() map[string]evidence.Gap {
+	gaps := map[string]evidence.Gap{}
 	for _, img := range c.Images {
+		gap := img.Gap
+		if img.State != image.Scanned {
+			gap = evidence.AnyPackages
+		}
 		for _, repository := range img.Repositories {
-			incomplete[repository] = incomplete[repository] || img.State != image.Scanned || img.Partly
+			gaps[repository] = max(gaps[repository], gap)
 		}
 	}
-	return incomplete
+	return gaps
+}
+
+// repositoriesWith returns the repositories with one of some gaps, sorted.
+func repositoriesWith(gaps map[string]evidence.Gap, wanted ...evidence.Gap) (repositories []string) {
+	for repository, gap := range gaps {
+		if slices.Contains(wanted, gap) {
+			repositories = append(repositories, repository)
+		}
+	}
+	slices.Sort(repositories)
+	return repositories
 }
 
 // routedRepositories returns the set of repositories that have a workload routed to the receiver.

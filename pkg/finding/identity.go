@@ -43,6 +43,9 @@ func Canonical(id string, aliases []string) string {
 // osPackageTypes are the types of packages that are installed once per image, so their paths are not part of their identity.
 var osPackageTypes = []string{"deb", "rpm", "apk", "alpm", "portage", "linux-kernel"}
 
+// IsOSPackage reports whether packages of a type belong to a distribution.
+func IsOSPackage(kind string) bool { return slices.Contains(osPackageTypes, kind) }
+
 // Key identifies a finding within an image, as 64 hexadecimal digits. It depends on the canonical ID, the package URL without
 // qualifiers, and the version. Language packages can occur several times in an image, so their key also depends on the path.
 func (f Finding) Key() string {
@@ -60,7 +63,7 @@ func (f Finding) KeySum() [sha256.Size]byte {
 // Python package, one engine reports the metadata file (site-packages/x.dist-info/METADATA, x.egg-info/PKG-INFO or x.egg-info)
 // and another one the directory that the package is installed in. place returns that directory in all these cases.
 func (f Finding) identityPath() string {
-	if slices.Contains(osPackageTypes, f.Package.Type) || len(f.Paths) == 0 {
+	if IsOSPackage(f.Package.Type) || len(f.Paths) == 0 {
 		return ""
 	}
 	place := f.Paths[0]

@@ -49,7 +49,7 @@ func (f *Finding) mergeWith(other Finding) {
 	}
 	for _, path := range other.Paths {
 		// The first path is part of the key, unless the package is one of the operating system. The key must stay the same.
-		if !slices.Contains(f.Paths, path) && (len(f.Paths) > 0 || slices.Contains(osPackageTypes, f.Package.Type)) {
+		if !slices.Contains(f.Paths, path) && (len(f.Paths) > 0 || IsOSPackage(f.Package.Type)) {
 			f.Paths = append(f.Paths, path)
 		}
 	}

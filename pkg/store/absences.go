@@ -28,6 +28,8 @@ type WorkloadFacts struct {
 	// Sources are the announced sources with a report that has the finding, and Silent those without a report about one of the images. Both are
 	// sorted.
 	Sources, Silent []string
+	// Types are the types of the packages that have the finding, sorted. Only WorkloadEvidence sets them.
+	Types []string
 	// Gaps is what the engine's reports on the images do not cover, sorted. Only WorkloadAbsence sets it.
 	Gaps []string
 }
@@ -54,7 +56,7 @@ const (
 		UNION ALL ` + subjectSource + ofSubjects + `left_workloads` + imagesOfSubjects + withSource + ` WHERE ` + isRecentColumn
 
 	// selectSubjectFindings selects the reports among some that have the findings of the subjects, or lack them without confirmation.
-	selectSubjectFindings = `SELECT DISTINCT k.n, f.report_id, CASE WHEN f.gone_at IS NULL THEN 1 ELSE 0 END
+	selectSubjectFindings = `SELECT DISTINCT k.n, f.report_id, CASE WHEN f.gone_at IS NULL THEN 1 ELSE 0 END, f.type
 		FROM records(@subjects, n bigint, namespace text, kind text, name text, repository text, id text, package text) k
 		NESTED JOIN vulnerabilities v ON v.canonical_id = k.id
 		NESTED JOIN findings f INDEXED BY findings_by_vulnerability
@@ -161,7 +163,8 @@ func (c *evidenceCollector) addFinding(rows *sql.Rows) error {
 	var n int
 	var report int64
 	var present bool
-	if err := rows.Scan(&n, &report, &present); err != nil {
+	var kind string
+	if err := rows.Scan(&n, &report, &present, &kind); err != nil {
 		return err
 	}
 	source, isOfSubject := c.reports[n][report]
@@ -169,6 +172,7 @@ func (c *evidenceCollector) addFinding(rows *sql.Rows) error {
 		return nil
 	}
 	facts := &c.all[n]
+	facts.Types = insertSorted(facts.Types, kind)
 	facts.Present, facts.Unconfirmed = facts.Present || present, facts.Unconfirmed || !present
 	if source != "" {
 		facts.Sources = insertSorted(facts.Sources, source)

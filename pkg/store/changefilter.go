@@ -31,6 +31,8 @@ type ChangeFilter struct {
 	Exceptions exception.Set
 	// AbsentIsFixedIn are the repositories in which an announced finding that no image has counts as fixed, unless the data has an anomaly.
 	AbsentIsFixedIn []string
+	// OSPackagesUnknownIn are those of them in which the absence of findings in packages of a distribution proves nothing.
+	OSPackagesUnknownIn []string
 	// IncludeIdle makes PendingChanges treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
 	// them.
 	IncludeIdle bool

@@ -144,6 +144,7 @@ type changeDetector struct {
 	scanner, receiver string
 	filter            ChangeFilter
 	absentIsFixedIn   map[string]bool
+	gaps              map[string]evidence.Gap
 	// only are the repositories to evaluate; nil for all. Those that come before from are left out.
 	only map[string]bool
 	from string
@@ -162,9 +163,12 @@ type changeDetector struct {
 }
 
 func (s *Store) newChangeDetector(ctx context.Context, purpose, scanner, receiver string, f ChangeFilter) (*changeDetector, error) {
-	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, absentIsFixedIn: make(map[string]bool)}
+	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, absentIsFixedIn: make(map[string]bool), gaps: make(map[string]evidence.Gap)}
 	for _, repository := range f.AbsentIsFixedIn {
 		t.absentIsFixedIn[repository] = true
+	}
+	for _, repository := range f.OSPackagesUnknownIn {
+		t.gaps[repository] = evidence.OSPackages
 	}
 	var err error
 	if t.hasAnomaly, err = s.hasAnomaly(ctx, scanner, f.Engine); err != nil {
@@ -178,14 +182,14 @@ func (s *Store) newChangeDetector(ctx context.Context, purpose, scanner, receive
 	return t, nil
 }
 
-// facts returns what is known about a finding that no image of a repository has, if no announced source knew it.
+// facts returns what is known about a finding that no image of a repository has, if no announced source knew it and no gap concerns it.
 func (t *changeDetector) facts(repository string) evidence.Facts {
 	return evidence.Facts{
 		Complete: t.absentIsFixedIn[repository], SameEngine: t.absentIsFixedIn[repository], DataTrusted: !t.hasAnomaly, SourcesReported: true,
 	}
 }
 
-// policy returns the policy by which the findings of a repository are announced that no announced source knew.
+// policy returns the policy by which the findings of a repository are announced that no announced source knew and no gap concerns.
 func (t *changeDetector) policy(repository string) diff.Policy {
 	return diff.Policy{
 		Changes: t.filter.Changes, Threshold: t.filter.threshold(), NoRoom: t.noRoom,
@@ -203,6 +207,7 @@ func (l *repositoryEvaluation) policyOf(r record) diff.Policy {
 			return slices.Contains(silent, source) || !slices.Contains(l.announced, source)
 		})
 	}
+	facts.Complete = facts.Complete && !l.gaps[l.name].Concerns(r.packageTypes.names)
 	policy.AbsentIsFixed = evidence.Of(facts) == evidence.ProvenAbsent
 	return policy
 }
@@ -283,7 +288,7 @@ func (t *changeDetector) eachOf(
 // keyOf returns the cache's key of a repository. While the key is equal, there is still nothing to announce or to record.
 func (t *changeDetector) keyOf(r runningRepository) string {
 	policy := t.policy(r.name)
-	key := fmt.Sprintf("%s %q %#v %s", t.cacheKey, r.name, policy, r.stateWithExceptions(t.filter.Exceptions))
+	key := fmt.Sprintf("%s %q %#v %d %s", t.cacheKey, r.name, policy, t.gaps[r.name], r.stateWithExceptions(t.filter.Exceptions))
 	if policy.AbsentIsFixed {
 		key += fmt.Sprintf(" of %q without %q", t.announced, t.silent[r.name])
 	}

@@ -30,7 +30,8 @@ type NamespaceChanges struct {
 	Changes []NamespaceChange
 	// Totals are the numbers of all.
 	Totals map[diff.Change]int
-	// Unknown are the repositories that run an image without a complete report, or whose data has an anomaly, sorted. Nothing counts as fixed there.
+	// Unknown are the repositories that run an image without a complete report, or whose data has an anomaly, sorted. Nothing counts as fixed there that
+	// this may concern.
 	Unknown []string
 }
 
@@ -79,7 +80,7 @@ const (
 		LIMIT @limit`
 
 	// selectNamedIn selects the findings of some vulnerabilities in some reports, as far as they decide what a change is.
-	selectNamedIn = `SELECT f.report_id, v.canonical_id, f.package, f.first_seen, coalesce(f.fixable_since, CASE WHEN f.fixable = 1 THEN f.first_seen END), f.fixed_at
+	selectNamedIn = `SELECT f.report_id, v.canonical_id, f.package, f.first_seen, coalesce(f.fixable_since, CASE WHEN f.fixable = 1 THEN f.first_seen END), f.fixed_at, f.type
 		FROM texts(@ids) named NESTED JOIN vulnerabilities v ON v.canonical_id = named.value
 		NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@reports) i)`
@@ -102,14 +103,17 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 	}
 	err = s.read(ctx, "list changes of a namespace", func(ctx context.Context, q query) error {
 		changes = NamespaceChanges{Totals: make(map[diff.Change]int)}
-		c := changeCollector{asked: asked, engines: engines, lastEngine: make(map[int64]string), running: make(map[int64][]string), kept: make(map[int64][]string), replaced: make(map[int64]map[string]millis), comparisons: make(map[compared]*exception.Comparison)}
+		c := changeCollector{asked: asked, gaps: make(map[string]evidence.Gap), engines: engines, lastEngine: make(map[int64]string), running: make(map[int64][]string), kept: make(map[int64][]string), replaced: make(map[int64]map[string]millis), comparisons: make(map[compared]*exception.Comparison)}
 		if err := c.readReports(ctx, q); err != nil {
 			return err
 		}
-		if changes.Unknown, err = c.incomplete(ctx, q); err != nil {
+		if err := c.readGaps(ctx, q); err != nil {
 			return err
 		}
 		for _, repository := range withAnomaly {
+			c.gaps[repository] = evidence.AnyPackages
+		}
+		for repository := range c.gaps {
 			changes.Unknown = insertSorted(changes.Unknown, repository)
 		}
 		if err := c.readChanged(ctx, q); err != nil {
@@ -118,7 +122,7 @@ func (s *Store) NamespaceChanges(ctx context.Context, asked ChangesQuery, limit 
 		if err := c.readNamed(ctx, q); err != nil {
 			return err
 		}
-		for _, change := range c.changes(changes.Unknown) {
+		for _, change := range c.changes() {
 			if changes.Totals[change.Change]++; changes.Totals[change.Change] <= limit {
 				changes.Changes = append(changes.Changes, change)
 			}
@@ -170,8 +174,9 @@ type findingLife struct {
 	// present means that an image of the repository still has it. firstSeen and fixableSince are the earliest ones; fixableSince is zero if no fix
 	// is known. endedAt is when it was last fixed or replaced.
 	present bool
-	// sameEngine means that an engine in use for the repository knew it.
+	// sameEngine means that an engine in use for the repository knew it, and types are those of the packages that have it or had it.
 	sameEngine                       bool
+	types                            []string
 	firstSeen, fixableSince, endedAt time.Time
 	suppressed                       *exception.Exception
 	isKept                           bool // in at least one running image
@@ -189,6 +194,8 @@ type changeCollector struct {
 	engines     map[string]map[string]bool
 	lastEngine  map[int64]string
 	comparisons map[compared]*exception.Comparison
+	// gaps are what the images that run leave open, by repository.
+	gaps map[string]evidence.Gap
 }
 
 // compared identifies an image under its names in a repository.
@@ -229,18 +236,21 @@ func (c *changeCollector) readReports(ctx context.Context, q query) (err error) 
 	})
 }
 
-// incomplete returns the repositories that run an image without a complete report, sorted.
-func (c *changeCollector) incomplete(ctx context.Context, q query) (repositories []string, err error) {
-	err = eachRow(ctx, q, selectGapsIn, []any{sql.Named("namespace", c.asked.Namespace)}, func(rows *sql.Rows) error {
+// readGaps reads what the reports on the running images leave open.
+func (c *changeCollector) readGaps(ctx context.Context, q query) error {
+	return eachRow(ctx, q, selectGapsIn, []any{sql.Named("namespace", c.asked.Namespace)}, func(rows *sql.Rows) error {
 		var repository, engine string
 		var gaps list[string]
 		err := rows.Scan(&repository, &engine, &gaps)
-		if engine == "" || len(evidence.ImageGaps(gaps, c.asked.EngineGaps[engine])) > 0 {
-			repositories = insertSorted(repositories, repository)
+		gap := evidence.GapOf(evidence.ImageGaps(gaps, c.asked.EngineGaps[engine]))
+		if engine == "" {
+			gap = evidence.AnyPackages
+		}
+		if gap != evidence.NoGap {
+			c.gaps[repository] = max(c.gaps[repository], gap)
 		}
 		return err
 	})
-	return repositories, err
 }
 
 // repositoriesOf returns the repositories that have an image with a report, whether it runs or not.
@@ -334,13 +344,15 @@ func (c *changeCollector) readNamed(ctx context.Context, q query) error {
 		var report int64
 		var key repositoryFinding
 		var firstSeen, fixableSince, fixedAt millis
-		if err := rows.Scan(&report, &key.id, &key.pkg, &firstSeen, &fixableSince, &fixedAt); err != nil {
+		var kind string
+		if err := rows.Scan(&report, &key.id, &key.pkg, &firstSeen, &fixableSince, &fixedAt, &kind); err != nil {
 			return err
 		}
 		for _, repository := range c.repositoriesOf(report) {
 			key.repository = repository
 			if life := c.lives[key]; life != nil {
 				life.add(firstSeen, fixableSince, fixedAt, c.replaced[report][repository])
+				life.types = insertSorted(life.types, kind)
 				life.sameEngine = life.sameEngine || slices.Contains(c.running[report], repository) || c.engines[repository][c.lastEngine[report]]
 			}
 		}
@@ -366,14 +378,14 @@ func (l *findingLife) add(firstSeen, fixableSince, fixedAt, replacedAt millis) {
 	}
 }
 
-// changes returns what has changed, in order. unknown are the repositories in which nothing counts as fixed.
-func (c *changeCollector) changes(unknown []string) []NamespaceChange {
+// changes returns what has changed, in order.
+func (c *changeCollector) changes() []NamespaceChange {
 	byKind := make(map[diff.Change][]NamespaceChange)
 	for key, life := range c.lives {
 		change := NamespaceChange{Finding: life.worst.Finding, Repository: key.repository}
 		_, isRunning := c.repositories.byName[key.repository]
-		isKnown := isRunning && !slices.Contains(unknown, key.repository)
-		// What other tools report makes no difference.
+		// What other tools report makes no difference. An anomaly is a gap here.
+		isKnown := isRunning && !c.gaps[key.repository].Concerns(life.types)
 		facts := evidence.Facts{Present: life.present, Complete: isKnown, DataTrusted: isKnown, SameEngine: life.sameEngine, SourcesReported: true}
 		switch {
 		case life.isRunning && !life.firstSeen.Before(c.asked.Since):

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
@@ -46,24 +48,39 @@ const (
 type record struct {
 	id, pkg string
 	aliases list[string]
-	sources recordedSources
+	// sources are the announced sources that know the finding. Until that is recorded, each of them may know it if the finding is absent. If it is
+	// present, those that have it know it: a source that never reports on an image would otherwise keep what it never knew.
+	sources recordedNames
+	// packageTypes are recorded while an image of the repository has no result about some types of packages.
+	packageTypes recordedNames
 	diff.Announced
 }
 
-// recordedSources are the announced sources that know the finding of a record. Until that is recorded, each of them may know it if the finding is
-// absent. If it is present, those that have it know it: a source that never reports on an image would otherwise keep what it never knew.
-type recordedSources struct {
+// recordedNames is a sorted list in a column that is NULL until it is recorded.
+type recordedNames struct {
 	names      list[string]
 	isRecorded bool
 }
 
 // Scan implements sql.Scanner.
-func (s *recordedSources) Scan(column any) error {
-	*s = recordedSources{isRecorded: column != nil}
+func (s *recordedNames) Scan(column any) error {
+	*s = recordedNames{isRecorded: column != nil}
 	if column == nil {
 		return nil
 	}
 	return s.names.Scan(column)
+}
+
+// Value implements driver.Valuer.
+func (s recordedNames) Value() (driver.Value, error) {
+	if !s.isRecorded {
+		return nil, nil
+	}
+	return s.names.Value()
+}
+
+func (s recordedNames) equals(other recordedNames) bool {
+	return s.isRecorded == other.isRecorded && slices.Equal(s.names, other.names)
 }
 
 // announcedColumns selects diff.Announced from a, with the zero value for no record. In the table, facts are -1 where they were not recorded.

@@ -56,7 +56,7 @@ func areLinked(id string, aliases []string, otherID string, otherAliases []strin
 }
 
 const (
-	selectRecords = `SELECT a.canonical_id, a.package, a.aliases, a.sources, ` + announcedColumns + ` FROM announcements a
+	selectRecords = `SELECT a.canonical_id, a.package, a.aliases, a.sources, a.package_types, ` + announcedColumns + ` FROM announcements a
 		WHERE a.receiver_id = @receiver AND a.repository = @repository `
 
 	// selectRecordsIn are those of some packages.
@@ -94,7 +94,7 @@ func (l *repositoryEvaluation) receiverHasRecords(ctx context.Context) (bool, er
 }
 
 func scanRecord(rows *sql.Rows) (r record, err error) {
-	err = rows.Scan(append([]any{&r.id, &r.pkg, &r.aliases, &r.sources}, announcedTargets(&r.Announced)...)...)
+	err = rows.Scan(append([]any{&r.id, &r.pkg, &r.aliases, &r.sources, &r.packageTypes}, announcedTargets(&r.Announced)...)...)
 	return r, err
 }
 

@@ -185,15 +185,15 @@ const (
 	setFixable     = `UPDATE announcements SET fixable = 1` + thisRecord
 	setSeverity    = `UPDATE announcements SET severity = @severity, known_exploited = @exploited` + thisRecord
 	setFacts       = `UPDATE announcements SET severity = @severity, known_exploited = @exploited, fixable = @fixable, aliases = @aliases` + thisRecord
-	setSources     = `UPDATE announcements SET sources = @sources` + thisRecord
+	setKnownBy     = `UPDATE announcements SET sources = @sources, package_types = @types` + thisRecord
 	anyRecord      = `SELECT EXISTS (SELECT 1 FROM announcements WHERE receiver_id = @receiver AND repository = @repository)`
 	deleteRecord   = `DELETE FROM announcements` + thisRecord
 	// copyRecord copies an announcement to another ID of its vulnerability.
 	copyRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
-			severity, fixable, known_exploited, aliases, fixed_at, excepted, sources)
+			severity, fixable, known_exploited, aliases, fixed_at, excepted, sources, package_types)
 		SELECT receiver_id, repository, @to, package, digest_id, announced_at,
-			severity, fixable, known_exploited, @aliases, fixed_at, excepted, sources
+			severity, fixable, known_exploited, @aliases, fixed_at, excepted, sources, package_types
 		FROM (SELECT * FROM announcements` + thisRecord + `) AS copied WHERE true ON CONFLICT DO NOTHING`
 	// saveRecord records an announcement. An existing record keeps the message and time of its first announcement. If that had no message, or
 	// an exception has suppressed the finding since, the finding is announced by this message.
@@ -327,7 +327,7 @@ const selectReturned = `
 
 // selectStillReleased selects the records of released findings whose namespace is among some. It comes after selectReturned.
 const selectStillReleased = `
-	SELECT a.canonical_id, a.package, a.sources FROM announcements a INDEXED BY announcements_released
+	SELECT a.canonical_id, a.package, a.sources, a.package_types FROM announcements a INDEXED BY announcements_released
 	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL
 		AND a.released_from IN (SELECT value FROM texts(@namespaces) t)`
 
@@ -349,7 +349,7 @@ func (l *repositoryEvaluation) updateReleased(ctx context.Context, now time.Time
 	args := l.with(sql.Named("namespaces", jsonArray(slices.Sorted(maps.Keys(l.namespaces())))))
 	return eachRow(ctx, l.q, selectStillReleased, args, func(rows *sql.Rows) error {
 		var r record
-		if err := rows.Scan(&r.id, &r.pkg, &r.sources); err != nil || returned[[2]string{r.id, r.pkg}] || !l.policyOf(r).AbsentIsFixed {
+		if err := rows.Scan(&r.id, &r.pkg, &r.sources, &r.packageTypes); err != nil || returned[[2]string{r.id, r.pkg}] || !l.policyOf(r).AbsentIsFixed {
 			return err
 		}
 		return into.add(l.edit(markFixed, r.id, r.pkg, sql.Named("at", millis{now})))
@@ -402,42 +402,54 @@ func (l *repositoryEvaluation) fillMissingFacts(ctx context.Context, _ time.Time
 	})
 }
 
-// selectKnownTo selects the engines of the reports that have the findings of the records.
+// selectKnownTo selects the engines of the reports that have the findings of the records, with the types of the packages.
 const selectKnownTo = `
-	SELECT a.canonical_id, a.package, a.sources, r.engine FROM announcements a
+	SELECT a.canonical_id, a.package, a.sources, a.package_types, r.engine, f.type FROM announcements a
 	NESTED JOIN vulnerabilities v ON v.canonical_id = a.canonical_id
 	NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 		ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@all_reports) i)
 	NESTED JOIN reports r ON r.id = f.report_id
 	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.fixed_at IS NULL AND f.package = a.package AND f.fixed_at IS NULL
-		AND (@any_announced = 1 OR a.sources <> '')
+		AND (@every = 1 OR a.sources <> '' OR a.package_types <> '')
 	ORDER BY a.canonical_id, a.package`
 
-// updateSources records which announced sources know the findings that are present. Without announced sources, it only reads the records that have some.
+// updateSources records which announced sources know the findings that are present and, if a gap leaves open some types of packages, the types that have
+// them. Without announced sources and gaps, it only reads the records that have some.
 func (l *repositoryEvaluation) updateSources(ctx context.Context, _ time.Time, into *editList) error {
 	var last record
-	var have []string
+	var sources, types []string
+	hasGap := l.gaps[l.name] != evidence.NoGap
 	flush := func() error {
-		known := evidence.KnownBy(last.sources.names, have, l.silent[l.name])
-		if last.id == "" || last.sources.isRecorded && slices.Equal(last.sources.names, known) {
+		if last.id == "" {
 			return nil
 		}
-		return into.add(l.edit(setSources, last.id, last.pkg, sql.Named("sources", list[string](known))))
+		known := recordedNames{evidence.KnownBy(last.sources.names, sources, l.silent[l.name]), true}
+		if len(l.announced) == 0 && !last.sources.isRecorded {
+			known = last.sources
+		}
+		of := recordedNames{types, hasGap}
+		if known.equals(last.sources) && of.equals(last.packageTypes) {
+			return nil
+		}
+		return into.add(l.edit(setKnownBy, last.id, last.pkg, sql.Named("sources", known), sql.Named("types", of)))
 	}
-	err := eachRow(ctx, l.q, selectKnownTo, l.with(sql.Named("any_announced", len(l.announced) > 0)), func(rows *sql.Rows) error {
+	err := eachRow(ctx, l.q, selectKnownTo, l.with(sql.Named("every", len(l.announced) > 0 || hasGap)), func(rows *sql.Rows) error {
 		var r record
-		var engine string
-		if err := rows.Scan(&r.id, &r.pkg, &r.sources, &engine); err != nil {
+		var engine, kind string
+		if err := rows.Scan(&r.id, &r.pkg, &r.sources, &r.packageTypes, &engine, &kind); err != nil {
 			return err
 		}
 		if r.id != last.id || r.pkg != last.pkg {
 			if err := flush(); err != nil {
 				return err
 			}
-			last, have = r, nil
+			last, sources, types = r, nil, nil
+		}
+		if hasGap {
+			types = insertSorted(types, kind)
 		}
 		if source, isExternal := SourceOf(engine); isExternal {
-			have = insertSorted(have, source)
+			sources = insertSorted(sources, source)
 		}
 		return nil
 	})

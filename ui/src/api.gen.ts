@@ -69,7 +69,7 @@ export type ChangeList = {
   items: Array<Change>;
   /** Number of all new findings, with those that exceptions suppress. */
   new: number;
-  /** The repositories of which it is not known what is fixed, so that no change Fixed is listed: they run an image without a result, an image with contents that its result does not cover, or their scanner's data has an anomaly. */
+  /** The repositories of which it is not known in full what is fixed, so that no such change is listed: they run an image without a result, an image with contents that its result does not cover, or their scanner's data has an anomaly. */
   unknown: Array<string>;
 };
 

@@ -49,7 +49,7 @@ func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) 
 			continue
 		}
 		if len(seen) == maxDistros {
-			gaps = append(gaps, fmt.Sprintf("OS packages of more than %d distributions", maxDistros))
+			gaps = append(gaps, fmt.Sprintf(workerapi.OSPackages+" of more than %d distributions", maxDistros))
 			break
 		}
 		seen[group] = true
@@ -67,7 +67,7 @@ func notCovered(packages []pkg.Package, known *database.Lookups, now time.Time) 
 
 // gapOf returns what the database does not cover of a distribution's packages; empty if they are covered.
 func gapOf(packages syftpkg.Type, d *distro.Distro, known *database.Lookups, now time.Time) (string, error) {
-	gap := "OS packages (" + string(packages) + ")"
+	gap := workerapi.OSPackages + " (" + string(packages) + ")"
 	if d == nil {
 		return gap, nil
 	}

@@ -555,7 +555,7 @@ type ChangeList struct {
 	// New Number of all new findings, with those that exceptions suppress.
 	New int `json:"new"`
 
-	// Unknown The repositories of which it is not known what is fixed, so that no change Fixed is listed: they run an image without a result, an image
+	// Unknown The repositories of which it is not known in full what is fixed, so that no such change is listed: they run an image without a result, an image
 	// with contents that its result does not cover, or their scanner's data has an anomaly.
 	Unknown []string `json:"unknown"`
 }

@@ -4,7 +4,13 @@
 // facts, and knows neither how they are stored nor what ends.
 package evidence
 
-import "slices"
+import (
+	"slices"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
 
 // Facts are what is known about one vulnerability in one package of the images of one subject: a repository or a workload, as a scanner covers it.
 // The zero value proves nothing.
@@ -13,7 +19,8 @@ type Facts struct {
 	Present bool
 	// Unconfirmed means that the newest data of such a report lacks a finding that it had, and that no independent data confirms it.
 	Unconfirmed bool
-	// Complete means that the subject runs and each of its images has a complete result of the engine in use, so that its absence is a result.
+	// Complete means that the subject runs and each of its images has a result of the engine in use that covers packages like the finding's, so that its
+	// absence is a result.
 	Complete bool
 	// DataTrusted means that the engine's data has no anomaly.
 	DataTrusted bool
@@ -44,6 +51,36 @@ func ImageGaps(gaps, always []string) (held []string) {
 		}
 	}
 	return held
+}
+
+// Gap is what the results of some images leave open. A greater one leaves more open.
+type Gap int
+
+// The gaps.
+const (
+	NoGap Gap = iota
+	// OSPackages leaves the packages of distributions open, and covers those of languages.
+	OSPackages
+	// AnyPackages may leave everything open.
+	AnyPackages
+)
+
+// GapOf returns what some images leave open, by their ImageGaps. What it does not know may leave everything open.
+func GapOf(held []string) Gap {
+	gap := NoGap
+	for _, one := range held {
+		if !strings.HasPrefix(one, workerapi.OSPackages) && !strings.Contains(one, workerapi.NoUpdatesSince) {
+			return AnyPackages
+		}
+		gap = OSPackages
+	}
+	return gap
+}
+
+// Concerns reports whether the gap leaves open a finding in packages of some types. A finding without types is of any.
+func (g Gap) Concerns(types []string) bool {
+	isOfDistribution := func(name string) bool { return name == "" || finding.IsOSPackage(name) }
+	return g == AnyPackages || g == OSPackages && (len(types) == 0 || slices.ContainsFunc(types, isOfDistribution))
 }
 
 // Verdict is what the facts prove.

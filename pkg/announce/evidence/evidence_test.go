@@ -3,6 +3,8 @@ package evidence
 import (
 	"slices"
 	"testing"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // TestOf is the specification: presence needs one report, absence needs all evidence.
@@ -49,6 +51,36 @@ func TestKnownBy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := KnownBy(test.before, test.have, test.silent); !slices.Equal(got, test.want) {
 				t.Errorf("known by %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestGaps: what is not covered of a distribution leaves only its packages open. What is not understood, and findings whose type is not known, are open.
+func TestGaps(t *testing.T) {
+	debian := "debian 9" + workerapi.NoUpdatesSince + "2022-06-30"
+	for name, test := range map[string]struct {
+		gaps, types []string
+		want        bool
+	}{
+		"no gap":                                {nil, []string{"deb"}, false},
+		"no gap, and no type":                   {nil, nil, false},
+		"a type without data":                   {[]string{"OS packages (deb)"}, []string{"deb"}, true},
+		"another type of a distribution":        {[]string{"OS packages (apk)"}, []string{"deb"}, true},
+		"a distribution without data, npm":      {[]string{"OS packages (deb) of debian 7"}, []string{"npm"}, false},
+		"a distribution that has ended, deb":    {[]string{debian}, []string{"deb"}, true},
+		"a distribution that has ended, npm":    {[]string{debian}, []string{"npm"}, false},
+		"of a language and of a distribution":   {[]string{debian}, []string{"binary", "deb"}, true},
+		"many distributions":                    {[]string{"OS packages of more than 64 distributions"}, []string{"rpm"}, true},
+		"a type that is not known":              {[]string{debian}, nil, true},
+		"a language":                            {[]string{"Go"}, []string{"npm"}, true},
+		"a language beside a distribution":      {[]string{debian, "Go"}, []string{"npm"}, true},
+		"a text that was shortened":             {[]string{"debian 9: no secur"}, []string{"npm"}, true},
+		"a distribution, by its name, and java": {[]string{"debian 12"}, []string{"java-archive"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := GapOf(test.gaps).Concerns(test.types); got != test.want {
+				t.Errorf("%q leaves a finding in packages of type %q open: %t, want %t", test.gaps, test.types, got, test.want)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // Repository keys of Red Hat's matchers (claircore 1.5.48, rhel and rhel/rhcc), and the updater that both use.
@@ -99,7 +100,7 @@ func uncovered(report *claircore.VulnerabilityReport, ran func(pattern string) b
 			case typeDeb, typeApk, typeRPM:
 				covered[database] = covered[database] || c.isCovered(environment)
 				// Every distribution ID sorts after the placeholder "OS packages (…)", since it is lower case.
-				systems[database] = max(systems[database], cmp.Or(c.distributionOf(environment), "OS packages ("+kind+")"))
+				systems[database] = max(systems[database], cmp.Or(c.distributionOf(environment), workerapi.OSPackages+" ("+kind+")"))
 			default:
 				if ecosystem, known := ecosystems[kind]; known && !ran(ecosystem.updater) {
 					languages[ecosystem.name] = true

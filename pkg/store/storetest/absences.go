@@ -260,3 +260,53 @@ func (on suite) testWorkloadEvidence(t *testing.T) {
 	f.sourceReports(t, "not announced", "confirmed")
 	absent("when one report of another source lacks what it had", "confirmed", trusted)
 }
+
+// testAbsenceBesideAGap: while the packages of distributions are not known, findings in other packages can be fixed, if no package of a distribution had them.
+// What a record has of that follows its finding.
+func (on suite) testAbsenceBesideAGap(t *testing.T) {
+	ofType := func(kind string) func(*finding.Finding) { return func(f *finding.Finding) { f.Package.Type = kind } }
+	npm, deb := vulnerable("CVE-2026-0001", "lodash", ofType("npm")), vulnerable("CVE-2026-0002", "zlib")
+	binary := vulnerable("CVE-2026-0003", "openssl", ofType("binary"), func(f *finding.Finding) { f.Package.PURL = "pkg:generic/openssl@1.0" })
+	both := vulnerable("CVE-2026-0003", "openssl")
+	filter := store.ChangeFilter{Changes: []diff.Change{diff.ChangeNew, diff.ChangeFixed}, AbsentIsFixedIn: []string{"web"}}
+	withGap := filter
+	withGap.OSPackagesUnknownIn = []string{"web"}
+	all := []string{"Fixed CVE-2026-0001", "Fixed CVE-2026-0002", "Fixed CVE-2026-0003"}
+	for name, test := range map[string]struct {
+		updates []store.ChangeFilter // with more packages that have the finding before each but the first
+		after   store.ChangeFilter
+		want    []string
+	}{
+		"no gap":                              {[]store.ChangeFilter{filter}, filter, all},
+		"a gap":                               {[]store.ChangeFilter{withGap}, withGap, []string{all[0], all[2]}},
+		"a gap, and another package":          {[]store.ChangeFilter{withGap, withGap}, withGap, all[:1]},
+		"a gap that ended, and began again":   {[]store.ChangeFilter{withGap, filter}, withGap, []string{}},
+		"a gap that began with the rollout":   {[]store.ChangeFilter{filter}, withGap, []string{}},
+		"a gap that ended with the rollout":   {[]store.ChangeFilter{withGap}, filter, all},
+		"a gap while a message is on its way": {nil, withGap, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := on.newStore(t)
+			f.saveCatalogs(t, "web")
+			f.use(t, "scanner", "web", workload("runs web", "web"))
+			f.report(t, "web", npm, deb, binary)
+			must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", store.Announcement{MessageID: "m", Findings: announcedFindings(
+				announcementKey("web", npm.ID, "lodash"), announcementKey("web", deb.ID, "zlib"), announcementKey("web", binary.ID, "openssl"),
+			)}))
+			for i, update := range test.updates {
+				if i > 0 {
+					f.report(t, "web", npm, deb, binary, both)
+				}
+				must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", update, store.UpdateAll))
+			}
+			f.replace(t, "web", "next")
+			pending, _, err := f.PendingChanges(t.Context(), "scanner", "slack", test.after, 0)
+			must(t, err)
+			changes := []string{}
+			for _, p := range pending {
+				changes = append(changes, fmt.Sprint(p.Change, " ", p.Finding.ID))
+			}
+			equal(t, "changes", changes, test.want)
+		})
+	}
+}

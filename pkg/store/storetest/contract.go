@@ -124,6 +124,7 @@ var contract = []contractTest{
 	{name: "SummaryWithAnnouncedReports", run: suite.testSummaryWithAnnouncedReports},
 	{name: "AbsenceOfWhatASourceKnew", run: suite.testAbsenceOfWhatASourceKnew},
 	{name: "SourcesOfAnnouncedAgain", run: suite.testSourcesOfAnnouncedAgain},
+	{name: "AbsenceBesideAGap", run: suite.testAbsenceBesideAGap},
 	{name: "WorkloadEvidence", run: suite.testWorkloadEvidence},
 
 	{name: "QueueIsFairToNamespaces", run: suite.testQueueIsFairToNamespaces},

@@ -113,6 +113,9 @@ func (on suite) testFixedInNamespace(t *testing.T) {
 		"a gap of the engine":                       {grype, nothing, []string{"Swift"}, 1, nil},
 		"a gap of another engine":                   {grype, nothing, []string{"npm"}, 0, []string{repository}},
 		"a gap of the image":                        {grype, nothing, []string{"OS packages (deb)", "Swift"}, 0, []string{repository}},
+		"a gap of other packages": {grype, func(f fixture) {
+			f.report(t, "old", vulnerable("CVE-2026-0002", "lodash", func(f *finding.Finding) { f.Package.Type = "npm" }))
+		}, []string{"OS packages (deb)"}, 1, []string{repository}},
 		"a gap of an image beside": {grype, func(f fixture) {
 			f.runningIn(t, "scanner", "shop", "beside", repository, grype)
 			got[store.Difference](t)(f.SaveReport(t.Context(), store.Report{Subject: store.Subject{PlatformDigest: digest("beside"), Engine: grype}, DataVersion: "v1", NotCovered: []string{"npm"}}, ""))

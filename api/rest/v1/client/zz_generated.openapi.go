@@ -200,7 +200,7 @@ type ClientInterface interface {
 	//
 	// New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
 	// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
-	// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+	// has it; in the repositories of `unknown`, nothing is fixed that may be present without being known. Replaced images are known until spec.unusedImageRetention ends: a
 	// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
 	// what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 	//
@@ -752,7 +752,7 @@ func (c *Client) ListNamespaces(ctx context.Context, params *ListNamespacesParam
 //
 // New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
 // image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
-// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+// has it; in the repositories of `unknown`, nothing is fixed that may be present without being known. Replaced images are known until spec.unusedImageRetention ends: a
 // rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
 // what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 //
@@ -5518,7 +5518,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
 	// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
-	// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+	// has it; in the repositories of `unknown`, nothing is fixed that may be present without being known. Replaced images are known until spec.unusedImageRetention ends: a
 	// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
 	// what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 	//
@@ -8322,7 +8322,7 @@ func (c *ClientWithResponses) ListNamespacesWithResponse(ctx context.Context, pa
 //
 // New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
 // image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
-// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+// has it; in the repositories of `unknown`, nothing is fixed that may be present without being known. Replaced images are known until spec.unusedImageRetention ends: a
 // rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
 // what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 //
