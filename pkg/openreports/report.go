@@ -53,6 +53,8 @@ type workload struct {
 	// details has the findings of the workload. They are missing if tooMany is true; its counts are always there.
 	details store.WorkloadDetails
 	tooMany bool
+	// unproven means that the newest results lack findings that may not have ended.
+	unproven bool
 	// gaps are the images of which findings may be missing.
 	gaps []gapImage
 }
@@ -81,7 +83,16 @@ func (w workload) report(limit int, now time.Time) *reports.Report {
 		r.Summary.Error++
 		r.Results = append(r.Results, w.failure("findings", "too many findings to list them. The REST API has them by image"))
 	}
-	for i, img := range w.gaps {
+	if w.unproven {
+		result := w.failure("vulnerability-data", "the newest vulnerability data lacks findings, and nothing confirms that they have ended: findings may be missing here")
+		result.Result = "warn"
+		r.Summary.Warn++
+		r.Results = append(r.Results, result)
+	}
+	// Errors come first, so that the bound leaves out warnings.
+	gaps := slices.Clone(w.gaps)
+	slices.SortStableFunc(gaps, func(a, b gapImage) int { return compareBool(len(a.gaps) > 0, len(b.gaps) > 0) })
+	for i, img := range gaps {
 		result := w.failure(img.Container, fmt.Sprintf("image %s of container %s has no result: kubectl get imagescans has the reason", img.Reference, img.Container))
 		if len(img.gaps) > 0 {
 			result = w.failure(img.Container, fmt.Sprintf("image %s of container %s is not covered in full: %s", img.Reference, img.Container, strings.Join(img.gaps, ", ")))

@@ -109,6 +109,13 @@ func TestReportIsBounded(t *testing.T) {
 	if len(r.Results) != 1 || r.Results[0].Policy != "CVE-2026-0002" || r.Summary.Fail != 2 || r.Summary.Skip != 1 || r.Configuration.Limits.MaxResults != 1 {
 		t.Errorf("results %v, summary %+v, limits %+v; want the worst finding that needs action, of 2 and 1 suppressed one", r.Results, r.Summary, r.Configuration.Limits)
 	}
+	for n := range maxGaps {
+		w.gaps = append(w.gaps, gapImage{store.WorkloadImage{Container: fmt.Sprint(n)}, []string{"npm"}})
+	}
+	w.gaps = append(w.gaps, gapImage{store.WorkloadImage{Container: "failed"}, nil})
+	if r := w.report(1, noon); r.Results[0].Rule != "failed" || r.Results[0].Result != "error" || r.Summary.Error != 1 || r.Summary.Warn != maxGaps {
+		t.Errorf("the first result is %v, summary %+v; want the error, before the warnings", r.Results[0], r.Summary)
+	}
 	hostile := strings.Repeat("<\x00\xff", 4096) // each of these bytes takes six in JSON
 	var findings []store.WorkloadFinding
 	for n := range 600 {

@@ -68,6 +68,7 @@ type world struct {
 	// exceptions are in force in the namespace. problems is how often OnProblem was called.
 	exceptions []exception.Exception
 	problems   int
+	scans      int
 }
 
 func newWorld(t testing.TB) *world {
@@ -174,15 +175,16 @@ func (w *world) scan(reference string, findings ...finding.Finding) {
 	w.scanPartly(reference, nil, findings...)
 }
 
-// scanPartly saves a report of an image with these findings that does not cover some of its content.
+// scanPartly saves a report by newer data of an image with these findings that does not cover some of its content.
 func (w *world) scanPartly(reference string, notCovered []string, findings ...finding.Finding) {
 	w.t.Helper()
+	w.scans++
 	platform := digestOf("platform of " + reference)
 	w.Expect(w.store.SaveCatalog(w.t.Context(), store.Catalog{
 		Engine: "grype", Key: keyOf(reference), Scope: store.Cluster, PlatformDigest: platform, Packages: 7, Tool: "syft", CatalogedAt: w.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)})).To(Succeed())
 	_, err := w.store.SaveReport(w.t.Context(), store.Report{
-		Subject: store.Subject{PlatformDigest: platform, Scope: store.Cluster, Engine: "grype"}, DataVersion: "v1", MatchedAt: w.clock.Now(), NotCovered: notCovered, Findings: findings,
+		Subject: store.Subject{PlatformDigest: platform, Scope: store.Cluster, Engine: "grype"}, DataVersion: fmt.Sprint("v", w.scans), MatchedAt: w.clock.Now(), NotCovered: notCovered, Findings: findings,
 	}, "")
 	w.Expect(err).NotTo(HaveOccurred())
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/evidence"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -95,6 +96,9 @@ func (r *round) read(ctx context.Context, running *store.RunningWorkload, inForc
 	if err != nil {
 		return workload{}, err
 	}
+	if w.unproven, err = r.isUnproven(ctx, running); err != nil {
+		return workload{}, err
+	}
 	for _, img := range running.Images {
 		gaps, reported, err := r.gapsOf(ctx, img, w.namespace)
 		if err != nil {
@@ -111,6 +115,25 @@ func (r *round) read(ctx context.Context, running *store.RunningWorkload, inForc
 		}
 	}
 	return w, nil
+}
+
+// isUnproven reports whether a workload may have findings that its newest results lack: the data of a scanner has an anomaly, or lacks a finding without a
+// confirmation.
+func (r *round) isUnproven(ctx context.Context, running *store.RunningWorkload) (bool, error) {
+	seen := map[string]bool{}
+	for _, img := range running.Images {
+		if seen[img.Scanner] {
+			continue
+		}
+		seen[img.Scanner] = true
+		facts, err := r.Store.WorkloadAbsence(ctx, img.Scanner, running.Namespace, running.Kind, running.Name)
+		// Images without a result, and what a result does not cover, are results of their own.
+		facts.Present, facts.Complete, facts.SameEngine, facts.SourcesReported = false, true, true, true
+		if err != nil || evidence.Of(facts.Facts) == evidence.Unknown {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // gapsOf returns what an image of a namespace contains and the result of a scanner does not cover, and whether there is a result.

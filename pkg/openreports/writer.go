@@ -46,6 +46,7 @@ type Store interface {
 	ChangesSince(ctx context.Context, after store.ChangePosition) (store.Changes, error)
 	WorkloadsPage(ctx context.Context, asked store.WorkloadsQuery, after store.WorkloadCursor, limit int) (store.WorkloadsPage, error)
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
+	WorkloadAbsence(ctx context.Context, scanner, namespace, kind, name string) (store.WorkloadFacts, error)
 }
 
 // Exceptions returns the exceptions that are in force now, by namespace.

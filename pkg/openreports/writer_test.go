@@ -82,6 +82,32 @@ func TestReportsFollowTheStore(t *testing.T) {
 	w.Expect(w.summaries()).To(BeEmpty())
 }
 
+// TestReportsBesideWhatIsNotProven: a finding that the newest data lacks does not end silently, and neither do many in an anomaly.
+func TestReportsBesideWhatIsNotProven(t *testing.T) {
+	w := newWorld(t)
+	w.installCRD()
+	var many []finding.Finding
+	for n := range 60 {
+		many = append(many, vulnerability(fmt.Sprintf("CVE-2026-%04d", n), finding.High))
+	}
+	w.run("web", "Deployment", "web")
+	w.scan("web", many[:2]...)
+	w.round()
+	w.scan("web", many[0])
+	w.round()
+	w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-web: image-scanned warn, CVE-2026-0000 fail"}))
+	w.scan("web", many[0])
+	w.round()
+	w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-web: CVE-2026-0000 fail"}), "two versions of the data lack it")
+	w.scan("web", many...)
+	w.round()
+	for range 2 {
+		w.scan("web")
+		w.round()
+		w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-web: image-scanned warn"}), "an anomaly")
+	}
+}
+
 // TestReportsAreRepaired: a Report that somebody has deleted is written again within an hour, and a Report that is left from a lost store is deleted
 // at the start. Reports of others stay, also one that has the name of the operator's.
 func TestReportsAreRepaired(t *testing.T) {
@@ -129,7 +155,7 @@ func TestReportsForbidden(t *testing.T) {
 	w.scan("old", vulnerability("CVE-2026-0002", finding.Low))
 	w.Expect(fmt.Sprint(w.writer.Run(t.Context()))).To(ContainSubstring("exceeded quota"))
 	w.Expect(w.reason()).To(BeEmpty())
-	w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-old: CVE-2026-0002 fail"}))
+	w.Expect(w.summaries()).To(Equal([]string{"scanner-deployment-old: image-scanned warn, CVE-2026-0002 fail"}))
 	w.Expect(w.client.Delete(t.Context(), quota)).To(Succeed())
 	w.Eventually(func() error { return w.writer.Run(t.Context()) }, time.Minute).Should(Succeed())
 
