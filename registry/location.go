@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -139,7 +140,7 @@ func checkLayer(layer v1.Descriptor) error {
 		return errors.New("it has no digest")
 	case layer.Size <= 0:
 		return errors.New("it has no size")
-	case !isArchive(layer.MediaType):
+	case !isArchive(document.Essence(layer.MediaType)):
 		return fmt.Errorf("unsupported layer media type %q", layer.MediaType)
 	}
 	return nil

@@ -1,14 +1,18 @@
 package registry_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -126,5 +130,58 @@ func TestTokenServerOnAnotherPort(t *testing.T) {
 	on = true
 	if _, err := puller(server.Host, strings.TrimPrefix(tokens.URL, "http://")).Pull(t.Context(), []string{reference}, amd64); err != nil {
 		t.Errorf("%s: %v", reason(err), err)
+	}
+}
+
+// TestMediaTypeParametersInside: media types of the document itself, of what an index lists, of the configuration and of layers count without parameters
+// and in any case, both where an image is pulled and where its documents are checked again.
+func TestMediaTypeParametersInside(t *testing.T) {
+	image := registrytest.ImageFor(t, "amd64", registrytest.Files{"a": "amd64"})
+	for what, change := range map[string]func(string) string{
+		"a charset":  func(s string) string { return s + "; charset=utf-8" },
+		"upper case": strings.ToUpper,
+		"spaces":     func(s string) string { return s + " ;version=1" },
+	} {
+		t.Run(what, func(t *testing.T) {
+			server := registrytest.NewRegistry(t, nil)
+			server.Push(t, "app/web:1", image)
+			rewrite := func(raw []byte) []byte {
+				return regexp.MustCompile(`"mediaType":"[^"]*"`).ReplaceAllFunc(raw, func(member []byte) []byte {
+					value := string(member[len(`"mediaType":"`) : len(member)-1])
+					return []byte(`"mediaType":"` + change(value) + `"`)
+				})
+			}
+			raw, err := image.RawManifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw = rewrite(raw)
+			plain := server.PushManifest(t, "app/web:plain", types.OCIManifestSchema1, raw)
+			list, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{{
+				MediaType: types.OCIManifestSchema1, Digest: document.Digest(raw), Size: int64(len(raw)), Platform: &amd64,
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = rewrite(list)
+			nested, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{{
+				MediaType: types.OCIImageIndex, Digest: document.Digest(list), Size: int64(len(list)),
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			index := server.PushManifest(t, "app/web:index", types.OCIImageIndex, list)
+			outer := server.PushManifest(t, "app/web:outer", types.OCIImageIndex, rewrite(nested))
+			for _, reference := range []string{plain, index, outer} {
+				pulled, err := puller(server.Host).Pull(t.Context(), []string{reference}, amd64)
+				if err != nil {
+					t.Errorf("%s: %v (%s), want the image", reference, err, reason(err))
+					continue
+				}
+				if found, err := document.Verify(pulled.Root, amd64, pulled.Documents); err != nil || found != pulled.Digest {
+					t.Errorf("%s: its documents lead to %s (%v), want %s", reference, found, err, pulled.Digest)
+				}
+			}
+		})
 	}
 }

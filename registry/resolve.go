@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
@@ -55,7 +53,7 @@ type candidate struct {
 // choose returns the image that runs on the platform. In an index, that is the first in containerd's order.
 func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 	// Runtimes compare media types without parameters, such as a charset.
-	descriptor.MediaType = essence(descriptor.MediaType)
+	descriptor.MediaType = document.Essence(descriptor.MediaType)
 	// Like containerd, refuse a document that the registry calls by the other kind: different clients would see different images in it.
 	isIndex, err := document.IsIndex(descriptor.Manifest)
 	switch {
@@ -80,12 +78,6 @@ func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 	}
 	return nil, failure.New(workerapi.ReasonPlatformMismatch,
 		fmt.Errorf("the image has no manifest for %s, only for %q", s.platform.String(), s.offered[:min(len(s.offered), maxOffered)]))
-}
-
-// essence returns a media type without its parameters.
-func essence(mediaType types.MediaType) types.MediaType {
-	bare, _, _ := strings.Cut(string(mediaType), ";")
-	return types.MediaType(strings.ToLower(strings.TrimSpace(bare)))
 }
 
 // maxOffered bounds how many of an image's platforms a message names.
@@ -128,7 +120,7 @@ func (s *search) searchIndex(raw []byte, depth int) (*candidate, error) {
 		s.offered = append(s.offered, other.String())
 	}
 	for _, child := range children {
-		if s.read == maxDocumentsRead || essence(child.MediaType).IsIndex() && depth == document.MaxIndexDepth {
+		if s.read == maxDocumentsRead || document.Essence(child.MediaType).IsIndex() && depth == document.MaxIndexDepth {
 			s.incomplete = true
 			continue
 		}
@@ -146,7 +138,7 @@ func (s *search) searchChild(child v1.Descriptor, depth int) (*candidate, error)
 		return nil, err
 	}
 	// Runtimes use the media type in the index.
-	descriptor.MediaType = essence(child.MediaType)
+	descriptor.MediaType = document.Essence(child.MediaType)
 	if descriptor.MediaType.IsIndex() {
 		return s.searchIndex(descriptor.Manifest, depth+1)
 	}

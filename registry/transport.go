@@ -91,7 +91,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	if strings.Contains(originalRequest(request).URL.Path, "/referrers/") {
 		// The client library takes a list with a parameter in its type for none.
-		response.Header.Set("Content-Type", string(essence(types.MediaType(response.Header.Get("Content-Type")))))
+		response.Header.Set("Content-Type", string(document.Essence(types.MediaType(response.Header.Get("Content-Type")))))
 		g.keepMorePages(response.Header.Get("Link"))
 	}
 	response.Body = g.boundedBody(originalRequest(request), response)

@@ -130,7 +130,7 @@ func Declared(manifest *v1.Manifest, config []byte) (declared v1.Platform, isIma
 	if len(manifest.Layers) == 0 && manifest.Config.Digest == (v1.Hash{}) {
 		return v1.Platform{}, false, nil
 	}
-	isConfig := manifest.Config.MediaType.IsConfig()
+	isConfig := Essence(manifest.Config.MediaType).IsConfig()
 	file, err := Config(config)
 	switch {
 	case errors.Is(err, ErrTooLarge), err != nil && isConfig:

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -102,7 +103,22 @@ func (s *BoundsChecker) count() error {
 }
 
 // Index decodes an image index.
-func Index(raw []byte) (*v1.IndexManifest, error) { return decode[v1.IndexManifest](raw) }
+func Index(raw []byte) (*v1.IndexManifest, error) {
+	index, err := decode[v1.IndexManifest](raw)
+	if err != nil {
+		return nil, err
+	}
+	for i := range index.Manifests {
+		index.Manifests[i].MediaType = Essence(index.Manifests[i].MediaType)
+	}
+	return index, nil
+}
+
+// Essence returns a media type without its parameters, in lower case.
+func Essence(mediaType types.MediaType) types.MediaType {
+	bare, _, _ := strings.Cut(string(mediaType), ";")
+	return types.MediaType(strings.ToLower(strings.TrimSpace(bare)))
+}
 
 // Manifest decodes the manifest of an image for one platform.
 func Manifest(raw []byte) (*v1.Manifest, error) { return decode[v1.Manifest](raw) }
@@ -133,5 +149,5 @@ func IsIndex(raw []byte) (bool, error) {
 		return false, err
 	}
 	// The media type is optional in OCI documents.
-	return kind.MediaType.IsIndex() || kind.MediaType == "" && kind.Manifests != nil, nil
+	return Essence(kind.MediaType).IsIndex() || kind.MediaType == "" && kind.Manifests != nil, nil
 }
