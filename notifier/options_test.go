@@ -81,8 +81,8 @@ func TestDeliveryAddress(t *testing.T) {
 	}
 }
 
-// TestRoots: the CA file may be missing when the notifier starts, and is used when it comes. An existing file must contain certificates. While a
-// changed one contains none, the certificates before stay trusted.
+// TestRoots: the CA file may be missing when the notifier starts, and is used when it comes. The same is true of a file without
+// certificates, and the log has the reason. While a changed one contains none, the certificates before stay trusted.
 func TestRoots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	write := func(content string) {
@@ -109,8 +109,16 @@ func TestRoots(t *testing.T) {
 	if !roots.Pool().Equal(one) {
 		t.Error("the certificates before are not trusted while the file has none")
 	}
-	if _, err := notifier.LoadRoots(path, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("the notifier starts with a file that has no certificate")
+	for _, content := range []string{"", "broken"} {
+		write(content)
+		var log strings.Builder
+		late, err := notifier.LoadRoots(path, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil || !strings.Contains(log.String(), "no certificate in it") || !late.Pool().Equal(system) {
+			t.Fatalf("a file with %q: error %v, log %q; want no error, and the reason", content, err, &log)
+		}
+		if write(first); !late.Pool().Equal(one) {
+			t.Errorf("the certificates are not trusted that come after %q", content)
+		}
 	}
 	write(second)
 	if roots.Pool().Equal(one) {

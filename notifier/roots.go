@@ -22,10 +22,16 @@ type Roots struct {
 	read fs.FileInfo
 }
 
-// LoadRoots reads the certificates in a file; an empty name stands for none. It fails if the file has none, or cannot be read.
+// LoadRoots reads the certificates in a file; an empty name stands for none. While a file has no certificate or cannot be read, as when the one who fills a
+// ConfigMap is late, the log has the reason, and only the other certificates are trusted. It fails if these cannot be read.
 func LoadRoots(file string, log *slog.Logger) (*Roots, error) {
 	r := &Roots{file: file, log: log}
-	return r, r.load()
+	err := r.load()
+	if err != nil && r.pool != nil {
+		log.Error("the certificates in the file are not trusted until it is mended: without them, receivers that have certificates of your own authority fail", "error", err)
+		err = nil
+	}
+	return r, err
 }
 
 // Pool returns the certificates to trust now. While a changed file cannot be used, it returns those before, and logs the reason.
