@@ -58,19 +58,22 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request, params restv1.
 	return a.Events.Serve(w, r, events.Stream{
 		Namespace: namespace, Since: ptr.Deref(params.LastEventID, ptr.Deref(params.Since, "")), Ends: expirationOf(c.token),
 		Allowed: func(ctx context.Context, change events.Change) (bool, error) { return a.mayKnow(ctx, c, change) },
-		Check: func(ctx context.Context) error {
-			if c.cookie {
-				if _, found, err := a.sessions.opened(c.sealed); err != nil || !found {
-					return cmp.Or(err, error(events.ErrUnauthorized))
-				}
-			}
-			_, err := a.tokens.Identify(ctx, c.address, c.token)
-			if errors.Is(err, kubeauth.ErrRefused) {
-				return events.ErrUnauthorized
-			}
-			return err
-		},
+		Check:   func(ctx context.Context) error { return a.checkStreamCaller(ctx, c) },
 	})
+}
+
+// checkStreamCaller returns events.ErrUnauthorized if a caller's session has ended or its token is not accepted any more: its streams end then.
+func (a *API) checkStreamCaller(ctx context.Context, c *caller) error {
+	if c.cookie {
+		if _, found, err := a.sessions.opened(c.sealed); err != nil || !found {
+			return cmp.Or(err, error(events.ErrUnauthorized))
+		}
+	}
+	_, err := a.tokens.Identify(ctx, c.address, c.token)
+	if errors.Is(err, kubeauth.ErrRefused) {
+		return events.ErrUnauthorized
+	}
+	return err
 }
 
 // checkStreamOrigin refuses streams that a page of another origin opens. Browsers let any page open a WebSocket to any host, so the request is

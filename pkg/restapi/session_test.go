@@ -3,6 +3,7 @@ package restapi
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 )
 
 // browser is a client that keeps cookies.
@@ -140,7 +142,14 @@ func TestSignedOutSession(t *testing.T) {
 			forms = append(forms, form)
 		}
 	}
+	watching := &caller{cookie: true, token: anyone, sealed: cookie.Value}
+	if err := w.api.checkStreamCaller(t.Context(), watching); err != nil {
+		t.Errorf("a stream with the session is ended: %v", err)
+	}
 	b.send(http.MethodDelete, PathSession, "")
+	if err := w.api.checkStreamCaller(t.Context(), watching); !errors.Is(err, events.ErrUnauthorized) {
+		t.Errorf("a stream with a session that was signed out goes on: %v", err)
+	}
 	for _, form := range forms {
 		if copied(form) {
 			t.Errorf("a copy of the cookie is accepted after signing out: …%s of …%s", form[len(form)-1:], cookie.Value[len(cookie.Value)-1:])
