@@ -241,16 +241,8 @@ func (s *Store) replaceExternal(
 		return d, err
 	}
 	if d.Gone > 0 {
-		result, err := tx.ExecContext(ctx, deleteOldest, before.id, maxGone, maxGoneExternal)
-		if err != nil {
+		if err := deleteOldestGone(ctx, tx, before.id, report.Engine); err != nil {
 			return d, err
-		}
-		if n, err := result.RowsAffected(); err != nil {
-			return d, err
-		} else if n > 0 {
-			if err := sweepStatements(ctx, tx, report.Engine); err != nil {
-				return d, err
-			}
 		}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?, last_used = ? WHERE id = ?`, r.Namespace, millis{now}, before.manifest); err != nil {
@@ -288,6 +280,18 @@ func (s *Store) replaceExternal(
 		err = fmt.Errorf("%w: %d of %d bytes would be used", ErrOverBudget, used, r.Budget)
 	}
 	return d, err
+}
+
+// deleteOldestGone deletes the findings of a report that are gone, but for the latest, and what the source states about their vulnerabilities.
+func deleteOldestGone(ctx context.Context, tx *session, report int64, engine string) error {
+	result, err := tx.ExecContext(ctx, deleteOldest, report, maxGone, maxGoneExternal)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return err
+	}
+	return sweepStatements(ctx, tx, engine)
 }
 
 // countStated counts the bytes of the vulnerabilities of findings.
