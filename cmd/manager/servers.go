@@ -83,7 +83,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	accessReviews, err := op.newReviewClient()
+	accessReviews, err := ctrlclient.New(kubeauth.AccessConfig(op.manager.GetConfig()), ctrlclient.Options{Scheme: op.manager.GetScheme()})
 	if err != nil {
 		return err
 	}

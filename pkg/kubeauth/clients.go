@@ -18,11 +18,19 @@ const (
 	reviewsBurst     = 200
 )
 
-// ClientConfig returns a configuration for a client of reviews, with a rate limit of its own: whoever reaches a server can cause reviews, which must
-// not delay other requests of this process.
+// ClientConfig returns a configuration for a client of reviews, with a rate limit of its own: whoever reaches a server can cause reviews, which
+// must not delay other requests of this process.
 func ClientConfig(cluster *rest.Config) *rest.Config {
 	cluster = rest.CopyConfig(cluster)
 	cluster.QPS, cluster.Burst, cluster.RateLimiter = reviewsPerSecond, reviewsBurst, nil
+	return cluster
+}
+
+// AccessConfig returns a configuration for the client of Permissions. The client has no rate limit, in which all tenants would wait for each other:
+// Permissions limits the rate of each tenant, and the number of concurrent reviews.
+func AccessConfig(cluster *rest.Config) *rest.Config {
+	cluster = rest.CopyConfig(cluster)
+	cluster.QPS, cluster.RateLimiter = -1, nil // no limit
 	return cluster
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/utils/clock"
@@ -56,6 +57,12 @@ func (a *apiServer) token(ctx context.Context, review *authenticationv1.TokenRev
 func (a *apiServer) access(ctx context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
 	review.Status.Allowed = review.Spec.User == "jane"
 	return review, a.wait(ctx)
+}
+
+func (a *apiServer) reviewed() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reviews
 }
 
 func (a *apiServer) requireReviews(t *testing.T, want int) {
@@ -226,6 +233,56 @@ func TestPermissionsOfOneNamespace(t *testing.T) {
 			if waited := time.Since(began); waited > time.Second {
 				t.Errorf("jane waited %s", waited)
 			}
+		}
+	})
+}
+
+// TestListsOfOneNamespace: accounts of one namespace that list 300 namespaces again and again have the rate limit of one tenant, and another user's
+// list of 300 namespaces takes less than a second more.
+func TestListsOfOneNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &apiServer{limit: make(chan struct{}, maxReviews)}
+		permissions := NewPermissions(server.access, clock.RealClock{})
+		list := func(ctx context.Context, user string) {
+			var reviews errgroup.Group
+			reviews.SetLimit(8) // as one request has at once
+			for n := range 300 {
+				reviews.Go(func() error {
+					_, err := permissions.MayUse(ctx, authenticationv1.UserInfo{Username: user}, authorizationv1.ResourceAttributes{Namespace: fmt.Sprint("team-", n)})
+					return err
+				})
+			}
+			if err := reviews.Wait(); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+		timed := func() time.Duration {
+			began := time.Now()
+			list(t.Context(), "jane")
+			return time.Since(began)
+		}
+		alone := timed()
+		ctx, stop := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		defer wait.Wait()
+		defer stop()
+		for account := range 16 {
+			wait.Go(func() {
+				for ctx.Err() == nil {
+					list(ctx, fmt.Sprint("system:serviceaccount:evil:", account))
+				}
+			})
+		}
+		time.Sleep(time.Minute) // their burst is used up
+		before := server.reviewed()
+		for range 10 {
+			time.Sleep(DecisionTTL + time.Second)
+			if beside := timed(); beside > alone+time.Second {
+				t.Errorf("jane's list takes %s, and %s alone", beside, alone)
+			}
+		}
+		if others, most := server.reviewed()-before-10*300, 130*tenantReviewsPerSecond; others > most {
+			t.Errorf("%d reviews for one tenant in at most 130 s, want at most %d", others, most)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/pkg/limits"
 )
@@ -17,7 +18,13 @@ import (
 // DecisionTTL is how long a decision is cached. Revoked RBAC permissions are lost after it at the latest.
 const DecisionTTL = 10 * time.Second
 
-const maxDecisions = 16384
+const (
+	maxDecisions = 16384
+	// Rate limit of each tenant's reviews. The burst lets a caller list the number of namespaces that one request may review. Each may be
+	// reviewed again when its decision has left the cache.
+	tenantReviewsPerSecond = 100
+	tenantReviewsBurst     = 1000
+)
 
 // ReviewAccess has the API server decide about a permission.
 type ReviewAccess func(ctx context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
@@ -26,12 +33,16 @@ type ReviewAccess func(ctx context.Context, review *authorizationv1.SubjectAcces
 type Permissions struct {
 	review    ReviewAccess
 	decisions *cache.LRUExpireCache // bool by the hash of what is reviewed
+	rates     *limits.Rates         // by tenant, so that nobody waits for the reviews of others
 	slots     *limits.Pool
 }
 
 // NewPermissions returns Permissions with an empty cache.
-func NewPermissions(review ReviewAccess, clock cache.Clock) *Permissions {
-	return &Permissions{review: review, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, clock), slots: limits.NewPool(maxReviews)}
+func NewPermissions(review ReviewAccess, clock clock.PassiveClock) *Permissions {
+	return &Permissions{
+		review: review, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, clock),
+		rates: limits.NewRates(tenantReviewsPerSecond, tenantReviewsBurst, clock), slots: limits.NewPool(maxReviews),
+	}
 }
 
 // MayUse reports whether a user has a permission for a resource.
@@ -61,7 +72,11 @@ func (p *Permissions) decide(ctx context.Context, user authenticationv1.UserInfo
 	if allowed, found := p.decisions.Get(hash); found {
 		return allowed.(bool), nil
 	}
-	release, err := p.slots.Acquire(ctx, TenantOf(user.Username))
+	tenant := TenantOf(user.Username)
+	if err := p.rates.Wait(ctx, tenant); err != nil {
+		return false, err
+	}
+	release, err := p.slots.Acquire(ctx, tenant)
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -32,6 +33,29 @@ func NewRates(limit rate.Limit, burst int, c clock.PassiveClock) *Rates {
 
 // Take takes a token of an owner. If there is none, it returns the time until the next one.
 func (r *Rates) Take(owner string) (wait time.Duration) {
+	bucket, now := r.bucket(owner), r.clock.Now()
+	if bucket.AllowN(now, 1) {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration((1-bucket.TokensAt(now))/float64(r.limit)*float64(time.Second)))
+}
+
+// Wait takes a token of an owner, and waits until there is one. The error is that of the context.
+func (r *Rates) Wait(ctx context.Context, owner string) error {
+	now := r.clock.Now()
+	token := r.bucket(owner).ReserveN(now, 1)
+	wait := time.NewTimer(token.DelayFrom(now))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return nil
+	case <-ctx.Done():
+		token.CancelAt(r.clock.Now())
+		return ctx.Err()
+	}
+}
+
+func (r *Rates) bucket(owner string) *rate.Limiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found, _ := r.buckets.Get(owner)
@@ -40,9 +64,5 @@ func (r *Rates) Take(owner string) (wait time.Duration) {
 		bucket = rate.NewLimiter(r.limit, r.burst)
 	}
 	r.buckets.Add(owner, bucket, rateAge) // renews its age
-	now := r.clock.Now()
-	if bucket.AllowN(now, 1) {
-		return 0
-	}
-	return max(time.Millisecond, time.Duration((1-bucket.TokensAt(now))/float64(r.limit)*float64(time.Second)))
+	return bucket
 }

@@ -37,12 +37,11 @@ type readers struct {
 // and method (SubjectAccessReview). controller-runtime's own filter does the same, and links the API
 // server's packages: 20 MiB of resident memory.
 func RequireAccess(config *rest.Config, c *http.Client) (metricsserver.Filter, error) {
-	config = kubeauth.ClientConfig(config)
-	authentication, err := authenticationclient.NewForConfigAndClient(config, c)
+	authentication, err := authenticationclient.NewForConfigAndClient(kubeauth.ClientConfig(config), c)
 	if err != nil {
 		return nil, err
 	}
-	authorization, err := authorizationclient.NewForConfigAndClient(config, c)
+	authorization, err := authorizationclient.NewForConfigAndClient(kubeauth.AccessConfig(config), c)
 	if err != nil {
 		return nil, err
 	}
