@@ -86,7 +86,7 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	case restv1.KnownNotChecked:
 		notKnown = append(notKnown, "the engine does not say whether its vulnerability data have this ID")
 	case restv1.KnownNotMatched:
-		notKnown = append(notKnown, "images have a result of earlier vulnerability data")
+		notKnown = append(notKnown, "some images have a result of earlier vulnerability data")
 	}
 	var found []imageFinding
 	for _, w := range list.Items {

@@ -338,11 +338,11 @@ func transcript(args []string, r result) string {
 	return text.String()
 }
 
-// createFixture creates the namespace shop, where some images have findings, one has failed and one is pending; blog, where all is well; and void,
-// where nothing is scanned.
+// createFixture creates the namespace shop, where some images have findings, one has failed and one is pending; blog, where all is well; archive, whose
+// image was last matched with earlier data; and void, where nothing is scanned.
 func (w *world) createFixture(ctx context.Context) error {
 	f := fixture{world: w, ctx: ctx}
-	f.namespaces("shop", "blog", "void")
+	f.namespaces("shop", "blog", "archive", "void")
 	shop := f.scanner("shop", v1alpha1.ImageCounts{Total: 5, Scanned: 2, Pending: 1, Failed: 1, Excluded: 1})
 	f.scanned(shop, "web", []string{"Deployment/web", "CronJob/report"},
 		vulnerable("CVE-2026-0001", "openssl", "3.0.11", finding.Critical, "3.0.14", func(f *finding.Finding) { f.KnownExploited, f.EPSS = true, 0.93 }),
@@ -363,6 +363,8 @@ func (w *world) createFixture(ctx context.Context) error {
 	})
 	blog := f.scanner("blog", v1alpha1.ImageCounts{Total: 1, Scanned: 1})
 	f.scanned(blog, "site", []string{"Deployment/site"})
+	archive := f.scanner("archive", v1alpha1.ImageCounts{Total: 1, Scanned: 1})
+	f.scannedWith("v0", archive, "books", []string{"Deployment/books"}, vulnerable("CVE-2026-0006", "zlib1g", "1.2.13", finding.Low, ""))
 	f.do(w.store.SetDataVersion(ctx, "grype", store.DataVersion{Version: "v1"}))
 	f.do(w.store.SaveVulnerabilityIDs(ctx, "grype", "v1", "CVE-1999-0001\n"))
 	return f.err
@@ -448,6 +450,11 @@ func (f *fixture) scan(scanner *v1alpha1.Scanner, name string, change func(*v1al
 
 // scanned creates an ImageScan with its result in the store.
 func (f *fixture) scanned(scanner *v1alpha1.Scanner, name string, workloads []string, findings ...finding.Finding) {
+	f.scannedWith("v1", scanner, name, workloads, findings...)
+}
+
+// scannedWith is scanned with a version of the vulnerability data.
+func (f *fixture) scannedWith(data string, scanner *v1alpha1.Scanner, name string, workloads []string, findings ...finding.Finding) {
 	f.scan(scanner, name, func(s *v1alpha1.ImageScan) {
 		s.Status.Phase, s.Status.Workloads, s.Status.WorkloadCount = v1alpha1.PhaseScanned, workloads, int32(len(workloads))
 		s.Status.Conditions = ready(metav1.ConditionTrue, v1alpha1.ReasonScanned, fmt.Sprintf("%d findings", len(findings)))
@@ -503,7 +510,7 @@ func (f *fixture) scanned(scanner *v1alpha1.Scanner, name string, workloads []st
 	}, artifacts))
 	_, err = f.store.SaveReport(f.ctx, store.Report{
 		Subject:     store.Subject{PlatformDigest: digest(name), Scope: store.Cluster, Engine: "grype"},
-		DataVersion: "v1", MatchedAt: noon, Distro: "debian 12", Findings: findings,
+		DataVersion: data, MatchedAt: noon, Distro: "debian 12", Findings: findings,
 	}, "")
 	f.do(err)
 }
