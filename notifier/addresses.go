@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/notifier/alertmanager"
+	"github.com/scanner-operator/scanner-operator/notifier/email"
 	"github.com/scanner-operator/scanner-operator/notifier/receiver"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/egress"
@@ -38,10 +39,6 @@ const maxAddressBytes = 2048
 // maxTokenBytes bounds a token. Those of Slack apps have up to about 200 bytes (https://docs.slack.dev/authentication/tokens).
 const maxTokenBytes = 1024
 
-// maxAccessTokenBytes bounds an access token of OAuth 2.0. Those of Microsoft have some 2 KB, and a line of AUTH has room for 12,288 bytes in base64
-// (https://www.rfc-editor.org/rfc/rfc4954#section-4).
-const maxAccessTokenBytes = 8 << 10
-
 // tokenPattern has no space and no line break, so that a token is one value of a header.
 var tokenPattern = regexp.MustCompile(`^xox[a-z](\.xox[a-z])?-[A-Za-z0-9.-]+$`)
 
@@ -56,6 +53,14 @@ const (
 const (
 	usernameKey = "username"
 	passwordKey = "password"
+)
+
+// Keys of the credentials with which the notifier gets the access token for a mail server.
+const (
+	tokenURLKey     = "tokenURL"
+	clientIDKey     = "clientID"
+	clientSecretKey = "clientSecret"
+	scopeKey        = "scope"
 )
 
 // Bounds of a webhook's own headers.
@@ -106,7 +111,7 @@ func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef)
 			Message: fmt.Sprintf("cannot read Secret %s in namespace %s: %s", ref.SecretName, ref.Namespace, apierrors.ReasonForError(err)),
 		}
 	}
-	if _, found := secret.Data[ref.SecretKey]; !found && !hasOnlyCertificates(ref, secret.Data) && !hasAccessToken(ref, secret.Data) {
+	if _, found := secret.Data[ref.SecretKey]; !found && !hasOnlyCertificates(ref, secret.Data) && !hasAccessToken(ref, secret.Data) && !hasClient(ref, secret.Data) {
 		return receiver.Address{}, permanent(announce.ReasonSecretNotFound,
 			fmt.Sprintf("Secret %s in namespace %s has no key %s", ref.SecretName, ref.Namespace, ref.SecretKey))
 	}
@@ -171,7 +176,7 @@ func parseCertificates(data map[string][]byte) (receiver.Certificates, *invalidK
 
 // hasOnlyCertificates reports whether a Secret is that of a mail server that requires no password, and has certificates.
 func hasOnlyCertificates(ref announce.ReceiverRef, data map[string][]byte) bool {
-	return ref.Mail != nil && len(data[usernameKey]) == 0 && len(data[ref.SecretKey]) == 0 && !hasAccessToken(ref, data) &&
+	return ref.Mail != nil && len(data[usernameKey]) == 0 && len(data[ref.SecretKey]) == 0 && !hasAccessToken(ref, data) && !hasClient(ref, data) &&
 		len(data[receiver.AuthoritiesKey])+len(data[receiver.ClientCertificateKey]) > 0
 }
 
@@ -180,11 +185,19 @@ func hasAccessToken(ref announce.ReceiverRef, data map[string][]byte) bool {
 	return ref.Mail != nil && len(data[tokenKey]) > 0
 }
 
+// hasClient reports whether a Secret is that of a mail server, and has credentials with which the notifier gets an access token.
+func hasClient(ref announce.ReceiverRef, data map[string][]byte) bool {
+	return ref.Mail != nil && len(data[tokenURLKey])+len(data[clientIDKey])+len(data[clientSecretKey]) > 0
+}
+
 // parseMail validates the credentials of a mail server. The caller has checked the server.
 func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, data map[string][]byte) (address receiver.Address, invalid *invalidKey) {
 	address.Target, _ = a.mailTarget(*ref.Mail)
 	if hasOnlyCertificates(ref, data) {
 		return address, nil
+	}
+	if hasClient(ref, data) {
+		return a.parseClient(ref, address, data)
 	}
 	value := func(key string) string { return strings.TrimSpace(string(data[key])) }
 	secretKey, limit := ref.SecretKey, maxTokenBytes
@@ -192,7 +205,7 @@ func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, data map[string][]
 		if value(ref.SecretKey) != "" {
 			return address, &invalidKey{tokenKey, announce.ReasonInvalidToken, "stands beside " + ref.SecretKey + ": use one of them"}
 		}
-		secretKey, limit, address.IsAccessToken = tokenKey, maxAccessTokenBytes, true
+		secretKey, limit, address.IsAccessToken = tokenKey, email.MaxAccessTokenBytes, true
 	}
 	address.Username, address.Token = value(usernameKey), value(secretKey)
 	for key, text := range map[string]string{usernameKey: address.Username, secretKey: address.Token} {
@@ -200,6 +213,35 @@ func (a *SecretAddresses) parseMail(ref announce.ReceiverRef, data map[string][]
 			return address, &invalidKey{key, announce.ReasonInvalidToken, fmt.Sprintf("is empty, has control characters, or is longer than %d bytes", limit)}
 		}
 	}
+	return address, nil
+}
+
+// parseClient validates the credentials with which the notifier gets an access token for a mail server. The token server must be allowed as a webhook's
+// host is: whoever writes the Secret must not choose what the notifier connects to. It gets the client's secret, so it needs TLS.
+func (a *SecretAddresses) parseClient(ref announce.ReceiverRef, address receiver.Address, data map[string][]byte) (receiver.Address, *invalidKey) {
+	value := func(key string) string { return strings.TrimSpace(string(data[key])) }
+	for _, key := range []string{ref.SecretKey, tokenKey} {
+		if value(key) != "" {
+			return address, &invalidKey{tokenURLKey, announce.ReasonInvalidToken, "stands beside " + key + ": use one of them"}
+		}
+	}
+	for _, key := range []string{usernameKey, clientIDKey, clientSecretKey} {
+		if text := value(key); text == "" || len(text) > maxTokenBytes || strings.ContainsFunc(text, unicode.IsControl) {
+			return address, &invalidKey{key, announce.ReasonInvalidToken, fmt.Sprintf("is empty, has control characters, or is longer than %d bytes", maxTokenBytes)}
+		}
+	}
+	if len(value(scopeKey)) > maxTokenBytes {
+		return address, &invalidKey{scopeKey, announce.ReasonInvalidToken, fmt.Sprintf("is longer than %d bytes", maxTokenBytes)}
+	}
+	server, problem := a.target(value(tokenURLKey))
+	if problem == "" && !strings.HasPrefix(server.URL(), "https://") {
+		problem = "is not an https URL"
+	}
+	if problem != "" {
+		return address, &invalidKey{tokenURLKey, announce.ReasonInvalidURL, problem}
+	}
+	address.Username, address.IsAccessToken = value(usernameKey), true
+	address.Client = &receiver.ClientCredentials{Server: server, ID: value(clientIDKey), Secret: value(clientSecretKey), Scope: value(scopeKey)}
 	return address, nil
 }
 

@@ -9,6 +9,7 @@ import (
 // Advice about more than one code.
 const (
 	expired     = "the access token in the key token of the Secret has expired, is for another scope, or is not of the user in username: renew it"
+	notForUser  = "the token server's access token is for another scope, or the client may not send as the user in username: check both on the server and in the Secret"
 	credentials = "check the keys username and password of the Secret"
 	needsLogin  = "the server requires a user: set secretRef, or have the server allow the notifier's address"
 	needsTLS    = "the server requires TLS: set tls to StartTLS or Implicit"
@@ -36,6 +37,8 @@ func (s *session) adviceFor(answer *textproto.Error) string {
 		return fmt.Sprintf("the server does not take %s as the notifier's name in EHLO: set helo to a full name that the server knows", s.ref.HeloName())
 	}
 	switch code, _, found := cutCode(answer.Msg); {
+	case answer.Code == 535 && s.to.Client != nil:
+		return notForUser
 	case answer.Code == 535 && s.to.IsAccessToken:
 		return expired
 	case answer.Code == 535 && code == "5.7.3": // Exchange means the credentials, others TLS

@@ -32,11 +32,12 @@ const maxAnswerBytes = 1 << 20
 type Poster struct {
 	network receiver.Network
 	client  *receiver.Client
+	tokens  tokens
 }
 
-// NewPoster returns a Poster. Proxies are for HTTP, and not used.
+// NewPoster returns a Poster. Proxies are for HTTP, and not used for mails.
 func NewPoster(network receiver.Network) *Poster {
-	return &Poster{network: network, client: receiver.NewClient("the mail server", network)}
+	return &Poster{network: network, client: receiver.NewClient("the mail server", network), tokens: newTokens(network)}
 }
 
 // Limits of the phases of a delivery (https://www.rfc-editor.org/rfc/rfc5321#section-4.5.3.2). A server may look for spam before it greets, and before
@@ -67,7 +68,25 @@ func (p *Poster) Post(ctx context.Context, to receiver.Address, d announce.Deliv
 	if err != nil {
 		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
 	}
-	s := &session{poster: p, to: to, ref: *ref}
+	if to.Client == nil {
+		return p.post(ctx, to, *ref, body)
+	}
+	token, none := p.tokens.get(ctx, to)
+	if none != nil {
+		return *none
+	}
+	withToken := to
+	withToken.Token = token
+	outcome := p.post(ctx, withToken, *ref, body)
+	if outcome.Result == announce.Permanent { // perhaps since the token was revoked
+		p.tokens.forget(to)
+	}
+	outcome.Message = strings.ReplaceAll(outcome.Message, token, "(hidden)")
+	return outcome
+}
+
+func (p *Poster) post(ctx context.Context, to receiver.Address, ref announce.MailRef, body []byte) announce.Outcome {
+	s := &session{poster: p, to: to, ref: ref}
 	s.deadline, _ = ctx.Deadline()
 	defer s.close()
 	conn, none := s.connect(ctx)
@@ -227,7 +246,7 @@ func (s *session) authenticate() *announce.Outcome {
 	switch {
 	case auth != nil:
 	case s.to.IsAccessToken:
-		return refusal("the mail server does not offer XOAUTH2, which the key token of the Secret is for: use the key password instead")
+		return refusal("the mail server does not offer XOAUTH2, which the key token or clientID of the Secret is for: use the key password instead")
 	default:
 		return refusal("the mail server offers none of the ways to authenticate that are supported (SCRAM-SHA-256, PLAIN, LOGIN); " +
 			"without authentication, remove secretRef")

@@ -28,10 +28,18 @@ type Address struct {
 	Username string
 	// IsAccessToken means that Token is the user's access token of OAuth 2.0, and no password.
 	IsAccessToken bool
+	// Client gets the access token; nil if Token is one already.
+	Client *ClientCredentials
 	// Headers are sent with each request to a webhook.
 	Headers map[string]string
 	// Certificates are the receiver's own.
 	Certificates Certificates
+}
+
+// ClientCredentials are those with which a token server gives access tokens (https://www.rfc-editor.org/rfc/rfc6749#section-4.4).
+type ClientCredentials struct {
+	Server            egress.Target
+	ID, Secret, Scope string
 }
 
 // Key identifies the address with its credentials and certificates without showing them, for limits of the rate. A server that slows down one sender to a URL may
@@ -41,13 +49,20 @@ func (a Address) Key() string {
 	for _, secret := range append(a.Secrets(), slices.Concat([]string{a.Username}, slices.Sorted(maps.Keys(a.Headers)))...) {
 		fmt.Fprintf(sum, "%q\n", secret)
 	}
+	if a.Client != nil {
+		fmt.Fprintf(sum, "%q %q\n", a.Client.ID, a.Client.Scope)
+	}
 	a.Certificates.identify(sum)
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // Secrets returns the texts that must not be shown.
 func (a Address) Secrets() []string {
-	return append([]string{a.Target.URL(), a.Token}, slices.Sorted(maps.Values(a.Headers))...)
+	secrets := []string{a.Target.URL(), a.Token}
+	if a.Client != nil {
+		secrets = append(secrets, a.Client.Server.URL(), a.Client.Secret)
+	}
+	return append(secrets, slices.Sorted(maps.Values(a.Headers))...)
 }
 
 // IsLink reports whether messages may have an address of somebody else's as a link: an https URL with a host, without credentials, and without
