@@ -13,6 +13,8 @@ import (
 func TestWrongValuesAreRefused(t *testing.T) {
 	for values, want := range map[string]string{
 		"watchNamespace: [shop]":                                 "watchNamespace",
+		"nameOverride: mine":                                     "nameOverride",
+		"fullnameOverride: mine":                                 "fullnameOverride",
 		"watchNamespaces: shop":                                  "/watchNamespaces",
 		"watchNamespaces: [Shop]":                                "/watchNamespaces/0",
 		"manager: {resource: {}}":                                "resource",
@@ -125,7 +127,7 @@ func compare(t *testing.T, path string, values, schema map[string]any) {
 
 // The chart is the dependency of another one, also under another name: its condition decides about all objects, and else they are the same.
 func TestWithinAnotherChart(t *testing.T) {
-	alone, err := template(t, "manager: {nodeSelector: {pool: a}}")
+	alone, err := template(t, "manager: {nodeSelector: {pool: a}}", "--namespace", "scanning")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func TestWithinAnotherChart(t *testing.T) {
 		}
 		for switched, count := range map[string]int{"": len(decode(t, alone)), ", enabled: true": len(decode(t, alone)), ", enabled: false": 0} {
 			values := "{global: {anything: 1}, " + name + ": {manager: {nodeSelector: {pool: a}}" + switched + "}}"
-			out, err := run(t, values, program(t, "HELM"), "template", "scanner-operator", parent, "--namespace", namespace, "--kube-version", "1.37.0", "--values", "-")
+			out, err := run(t, values, program(t, "HELM"), "template", "platform-of-all", parent, "--namespace", "scanning", "--kube-version", "1.37.0", "--values", "-")
 			if err != nil {
 				t.Fatalf("%s: %v", values, err)
 			}
@@ -148,7 +150,10 @@ func TestWithinAnotherChart(t *testing.T) {
 			if len(got) != count {
 				t.Errorf("%s: %d objects, want %d", values, len(got), count)
 			}
-			if count > 0 && podOf(t, got, managerKey).NodeSelector["pool"] != "a" {
+			if strings.Contains(out, namespace) {
+				t.Errorf("%s: the chart names another namespace than the release's", values)
+			}
+			if count > 0 && podOf(t, got, "Deployment scanning/scanner-operator-manager").NodeSelector["pool"] != "a" {
 				t.Errorf("%s: the values do not reach the manager", values)
 			}
 		}
