@@ -68,7 +68,7 @@ func scheduledSummary() announce.Message {
 	}
 	before := d.Totals
 	before.Critical, before.High = before.Critical+3, before.High+9
-	d.Trend = &announce.Trend{Since: daysAgo(7), Opened: 31, Fixed: 43, Before: &before}
+	d.Trend = &announce.Trend{Since: daysAgo(7), Opened: 31, Fixed: 43, NotProven: 12, Before: &before}
 	oldest := exploited()
 	oldest.Change, oldest.Repository, oldest.Workloads, oldest.ExploitedSince = "", "docker.io/library/nginx", []string{"Deployment shop/web"}, daysAgo(36)
 	d.OldestExploited = &oldest

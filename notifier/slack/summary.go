@@ -138,7 +138,10 @@ func trend(t *announce.Trend) string {
 		return ""
 	}
 	text := "*Since " + timestamp(t.Since) + ":* "
-	text += fmt.Sprintf("%d opened · %d ended", t.Opened, t.Fixed)
+	text += fmt.Sprintf("%d opened · %s", t.Opened, t.Ended())
+	if t.NotProven > 0 {
+		text += "\nNot proven: one version of the data lacks them, the data has an anomaly, the engine was changed, or an image has no complete result"
+	}
 	if t.Before != nil {
 		before := markedTotals(*t.Before)
 		if before == "" {

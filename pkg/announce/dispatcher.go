@@ -25,8 +25,9 @@ type Store interface {
 	PendingChangesOf(ctx context.Context, scanner, receiver string, f store.ChangeFilter, keys []store.AnnouncementKey) ([]store.FindingChange, error)
 	// Present reads everything that is present in one snapshot, with the worst findings that were not announced.
 	Present(ctx context.Context, scanner, receiver string, f store.ChangeFilter, worst int) (store.Present, error)
-	// CountSummary counts what is present, and what differs from the findings that an earlier message counted.
-	CountSummary(ctx context.Context, scanner, receiver string, f store.ChangeFilter, earlier string) (store.SummaryCounts, error)
+	// CountSummary counts what is present, and what differs from the findings that an earlier message counted. inUse are the repositories with images in
+	// use, with a result or without.
+	CountSummary(ctx context.Context, scanner, receiver string, f store.ChangeFilter, earlier string, inUse map[string]bool) (store.SummaryCounts, error)
 	// WorkloadEvidence returns what is known about some findings in workloads, in their order, in one snapshot.
 	WorkloadEvidence(ctx context.Context, scanner, engine string, route *store.Route, subjects []store.WorkloadSubject) ([]store.WorkloadFacts, error)
 	// OldestExploited returns the present finding that is known to be exploited for the longest time; nil if there is none.

@@ -52,6 +52,8 @@ type Outbox struct {
 	Urgent bool `json:"urgent,omitempty"`
 	// SummaryDue is when the message was due, if it is a scheduled summary; else zero.
 	SummaryDue time.Time `json:"summaryDue,omitzero"`
+	// SummaryEngine is the engine whose findings a scheduled summary counts.
+	SummaryEngine string `json:"summaryEngine,omitempty"`
 	// Thread is the thread that the message is a reply in; nil for a message to the channel.
 	Thread *store.Thread `json:"thread,omitempty"`
 	// LatestUnanswered is true while the latest attempt has no answer. The receiver may have the message.

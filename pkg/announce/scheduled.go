@@ -25,8 +25,9 @@ type SummaryState struct {
 	Since  time.Time       `json:"since"`
 	Totals *finding.Counts `json:"totals,omitempty"`
 	// Counted is the ID by which the store knows the findings that Totals counts, or that were present when the schedule began. An earlier version has
-	// recorded none.
+	// recorded none. Engine is whose findings they are; empty if that is not known.
 	Counted string `json:"counted,omitempty"`
+	Engine  string `json:"engine,omitempty"`
 	// LastDelivery and LastMessage are those of the last summary. They are apart from those of State, since GroupInterval does not count summaries: a
 	// summary each day could otherwise delay changes for ever.
 	LastDelivery time.Time `json:"lastDelivery,omitzero"`
@@ -41,6 +42,9 @@ type Trend struct {
 	// fixed, an exception suppresses them, or nothing runs their images. Before, plus Opened, minus Fixed, is the total now. The name of Fixed is older.
 	Opened int `json:"opened"`
 	Fixed  int `json:"fixed"`
+	// NotProven is how many of Fixed run still and are in no result, without proof that they have ended: only one version of the data lacks them, the data
+	// has an anomaly, another engine has looked, or an image has no complete result or none of an announced source.
+	NotProven int `json:"notProven,omitempty"`
 	// Before are the totals of the summary before; nil in the first one.
 	Before *finding.Counts `json:"before,omitempty"`
 }
@@ -88,12 +92,12 @@ func (p *planning) countFirst() (*Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts, err := p.store.CountSummary(p.ctx, p.scanner, p.settings.Receiver, p.settings.Filter, "")
+	counts, err := p.store.CountSummary(p.ctx, p.scanner, p.settings.Receiver, p.settings.Filter, "", nil)
 	if err != nil {
 		return nil, err
 	}
 	begun := *p.state.Summary
-	begun.Counted, begun.Since, begun.Totals = begin.ID, p.now, nil
+	begun.Counted, begun.Engine, begun.Since, begun.Totals = begin.ID, p.settings.Filter.Engine, p.now, nil
 	p.state.Summary = &begun
 	return p.recordCounts(begin.ID, "", counts), nil
 }
@@ -111,14 +115,21 @@ func (p *planning) composeScheduled(due time.Time) (*Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	filter, before := p.settings.Filter, p.state.Summary
-	counts, err := p.store.CountSummary(p.ctx, p.scanner, p.settings.Receiver, filter, before.Counted)
+	filter, before := p.state.changeFilter(p.settings, p.coverage), p.state.Summary
+	if before.Engine != "" && before.Engine != filter.Engine { // what another engine does not find is not fixed
+		filter.AbsentIsFixedIn = nil
+	}
+	inUse := p.coverage.routedRepositories(filter.Route)
+	for _, repository := range p.coverage.UnknownRepositories {
+		inUse[repository] = true
+	}
+	counts, err := p.store.CountSummary(p.ctx, p.scanner, p.settings.Receiver, filter, before.Counted, inUse)
 	if err != nil {
 		return nil, err
 	}
 	m.Totals, m.Suppressed, m.Images, m.Remaining = counts.Counts, counts.Suppressed, len(p.coverage.scannedRepositories()), p.coverage.remaining()
 	m.addNamespaces(store.Present{Namespaces: counts.Namespaces})
-	m.Trend = &Trend{Since: before.Since, Before: before.Totals, Opened: counts.Opened, Fixed: counts.Ended}
+	m.Trend = &Trend{Since: before.Since, Before: before.Totals, Opened: counts.Opened, Fixed: counts.Ended, NotProven: counts.NotProven}
 	oldest, err := p.store.OldestExploited(p.ctx, p.scanner, filter)
 	if err != nil {
 		return nil, err
@@ -129,7 +140,7 @@ func (p *planning) composeScheduled(due time.Time) (*Action, error) {
 		item.Workloads, item.MoreWorkloads, item.WorkloadNamespaces = workloadsOf([]store.FindingChange{*oldest}, maxActionWorkloads)
 		m.OldestExploited = &item
 	}
-	p.putInOutbox(Outbox{Message: m, Urgent: true, SummaryDue: due})
+	p.putInOutbox(Outbox{Message: m, Urgent: true, SummaryDue: due, SummaryEngine: filter.Engine})
 	return p.recordCounts(m.ID, before.Counted, counts), nil
 }
 
@@ -140,7 +151,7 @@ func (s *State) recordSummary(outbox *Outbox) {
 	}
 	handled := *s.Summary
 	handled.Handled, handled.Since, handled.Totals = later(handled.Handled, outbox.SummaryDue), outbox.Message.CreatedAt, clone(&outbox.Message.Totals)
-	handled.Counted = outbox.Message.ID
+	handled.Counted, handled.Engine = outbox.Message.ID, outbox.SummaryEngine
 	s.Summary = &handled
 }
 

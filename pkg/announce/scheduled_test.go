@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -284,23 +285,47 @@ func requireSum(t *testing.T, what string, m Message) {
 	}
 }
 
-// TestSummariesAddUp: whatever begins or ends between two summaries, they add up.
+// TestSummariesAddUp: whatever begins or ends between two summaries, they add up, and the second says of how many findings the end is not proven.
 func TestSummariesAddUp(t *testing.T) {
 	accepted := exception.Exception{UID: "x", Namespace: "shop", Name: "accepted", Status: "not_affected", Vulnerabilities: []string{"CVE-2026-0001"}}
 	except := func(s *scenario, all ...exception.Exception) {
 		s.settings.Filter.Exceptions = exception.NewSet(all, s.now)
 	}
+	lose := func(s *scenario, n int) {
+		s.data++
+		s.findings["web"] = s.findings["web"][n:]
+		s.report("web")
+	}
+	announce := func(s *scenario) {
+		s.must(s.store.SetAnnouncedSources(context.Background(), scannerUID, []string{"trivy-ci"}))
+	}
+	rollOut := func(s *scenario) {
+		s.release("web")
+		s.setUsed("next", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: "web", Reference: "web:2.0"})
+		s.coverage.Images = append(s.coverage.Images, Image{Key: "next", Repositories: []string{"web"}, State: image.Pending, Current: true})
+	}
 	for name, tt := range map[string]struct {
-		first, then   func(*scenario)
-		opened, ended int
+		first, then              func(*scenario)
+		opened, ended, notProven int
 	}{
-		"nothing":                {nil, func(*scenario) {}, 0, 0},
-		"new findings":           {nil, func(s *scenario) { s.data++; s.addFindings("web", finding.Low, 9, 2) }, 2, 0},
-		"an exception starts":    {nil, func(s *scenario) { except(s, accepted) }, 0, 1},
-		"an exception ends":      {func(s *scenario) { except(s, accepted) }, func(s *scenario) { except(s) }, 1, 0},
-		"suppressed, then fixed": {func(s *scenario) { except(s, accepted) }, func(s *scenario) { s.data += 2; s.findings["web"] = s.findings["web"][1:]; s.report("web") }, 0, 0},
-		"another engine":         {nil, func(s *scenario) { s.settings.Filter.Engine = "clair" }, 0, 3},
-		"an image stops":         {nil, func(s *scenario) { s.release("web"); s.pass(40 * 24 * time.Hour) }, 0, 3},
+		"nothing":                     {nil, func(*scenario) {}, 0, 0, 0},
+		"new findings":                {nil, func(s *scenario) { s.data++; s.addFindings("web", finding.Low, 9, 2) }, 2, 0, 0},
+		"an exception starts":         {nil, func(s *scenario) { except(s, accepted) }, 0, 1, 0},
+		"an exception ends":           {func(s *scenario) { except(s, accepted) }, func(s *scenario) { except(s) }, 1, 0, 0},
+		"suppressed, then fixed":      {func(s *scenario) { except(s, accepted) }, func(s *scenario) { s.data += 2; s.findings["web"] = s.findings["web"][1:]; s.report("web") }, 0, 0, 0},
+		"one version lacks it":        {nil, func(s *scenario) { lose(s, 1) }, 0, 1, 1},
+		"two versions lack it":        {nil, func(s *scenario) { lose(s, 1); lose(s, 0) }, 0, 1, 0},
+		"one of three is fixed":       {nil, func(s *scenario) { lose(s, 1); lose(s, 1) }, 0, 2, 1},
+		"one version, and suppressed": {nil, func(s *scenario) { lose(s, 1); except(s, accepted) }, 0, 1, 0},
+		"partly covered":              {nil, func(s *scenario) { lose(s, 1); lose(s, 0); s.markPartlyCovered("web") }, 0, 1, 1},
+		"another engine":              {nil, func(s *scenario) { s.settings.Filter.Engine = "clair" }, 0, 3, 3},
+		"another engine has results":  {nil, func(s *scenario) { s.switchTo(clair); s.addFindings("web", finding.High, 2, 1) }, 0, 2, 2},
+		"an image stops":              {nil, func(s *scenario) { s.release("web"); s.pass(40 * 24 * time.Hour) }, 0, 3, 0},
+		"a rollout":                   {nil, func(s *scenario) { s.replaceImage("web", "web:2") }, 0, 3, 0},
+		"a rollout without a result":  {nil, rollOut, 0, 3, 3},
+		"an image of unknown content": {nil, func(s *scenario) { s.release("web"); s.coverage.UnknownRepositories = []string{"web"} }, 0, 3, 3},
+		"a source is silent":          {nil, func(s *scenario) { lose(s, 1); lose(s, 0); announce(s) }, 0, 1, 1},
+		"a source has reported":       {nil, func(s *scenario) { lose(s, 1); lose(s, 0); announce(s); s.external("web", 1) }, 0, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scheduledDaily(t)
@@ -315,8 +340,8 @@ func TestSummariesAddUp(t *testing.T) {
 			all := s.summaries()
 			m := all[0]
 			requireSum(t, name, m)
-			if m.Trend.Opened != tt.opened || m.Trend.Fixed != tt.ended {
-				t.Errorf("%d opened and %d ended, want %d and %d", m.Trend.Opened, m.Trend.Fixed, tt.opened, tt.ended)
+			if m.Trend.Opened != tt.opened || m.Trend.Fixed != tt.ended || m.Trend.NotProven != tt.notProven {
+				t.Errorf("%d opened and %s, want %d, %d and %d", m.Trend.Opened, m.Trend.Ended(), tt.opened, tt.ended, tt.notProven)
 			}
 		})
 	}

@@ -99,12 +99,21 @@ func (m Message) occasion() (head, rest string) {
 	return "First scan of " + m.where(), all
 }
 
+// Ended returns how many findings have ended, such as "3 ended, 2 of them not proven".
+func (t *Trend) Ended() string {
+	ended := fmt.Sprintf("%d ended", t.Fixed)
+	if t.NotProven > 0 {
+		ended += fmt.Sprintf(", %d of them not proven", t.NotProven)
+	}
+	return ended
+}
+
 // title returns what has happened, such as ", 4 opened, 2 ended".
 func (t *Trend) title() string {
 	if t == nil {
 		return ""
 	}
-	return fmt.Sprintf(", %d opened, %d ended", t.Opened, t.Fixed)
+	return fmt.Sprintf(", %d opened, %s", t.Opened, t.Ended())
 }
 
 // Bounds of the names in the title of a message about an exploited vulnerability. Together they leave room for what to do.

@@ -95,6 +95,9 @@ func TestTitles(t *testing.T) {
 		"Summary of cluster prod-eu: 1 finding in 2 images, 4 opened, 2 ended": in("prod-eu", cluster(Message{
 			Kind: KindScheduledSummary, Totals: finding.Counts{High: 1}, Images: 2, Trend: &Trend{Opened: 4, Fixed: 2},
 		})),
+		"Summary of shop: 1 finding in 2 images, 0 opened, 3 ended, 2 of them not proven": {
+			Kind: KindScheduledSummary, Totals: finding.Counts{High: 1}, Images: 2, Trend: &Trend{Fixed: 3, NotProven: 2},
+		},
 		"First scan of shop: 1 finding in 2 images":                      {Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2},
 		"Baseline renewed for shop: 2 findings in 1 image":               {Kind: KindBaselineRenewed, Totals: finding.Counts{Low: 2}, Images: 1},
 		"Engine changed for shop: 0 findings in 1 image":                 {Kind: KindEngineChanged, Images: 1},

@@ -197,18 +197,23 @@ func (t *changeDetector) policy(repository string) diff.Policy {
 	}
 }
 
-// policyOf returns the policy for a record whose finding no image of the repository has.
-func (l *repositoryEvaluation) policyOf(r record) diff.Policy {
-	policy, facts := l.policy, l.facts(l.name)
-	silent := l.silent[l.name]
+// factsOf returns what is known about the finding of a record that no image of the repository has.
+func (t *changeDetector) factsOf(repository string, r record) evidence.Facts {
+	facts, silent := t.facts(repository), t.silent[repository]
 	facts.SourcesReported = len(silent) == 0
 	if r.sources.isRecorded {
 		facts.SourcesReported = !slices.ContainsFunc(r.sources.names, func(source string) bool {
-			return slices.Contains(silent, source) || !slices.Contains(l.announced, source)
+			return slices.Contains(silent, source) || !slices.Contains(t.announced, source)
 		})
 	}
-	facts.Complete = facts.Complete && !l.gaps[l.name].Concerns(r.packageTypes.names)
-	policy.AbsentIsFixed = evidence.Of(facts) == evidence.ProvenAbsent
+	facts.Complete = facts.Complete && !t.gaps[repository].Concerns(r.packageTypes.names)
+	return facts
+}
+
+// policyOf returns the policy for a record whose finding no image of the repository has.
+func (l *repositoryEvaluation) policyOf(r record) diff.Policy {
+	policy := l.policy
+	policy.AbsentIsFixed = evidence.Of(l.factsOf(l.name, r)) == evidence.ProvenAbsent
 	return policy
 }
 

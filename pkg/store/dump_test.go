@@ -96,7 +96,7 @@ func newFilled(t testing.TB) fixture {
 		}))
 	}
 	counted := ChangeFilter{Engine: use.Engine}
-	summary := got[SummaryCounts](t)(f.CountSummary(ctx, "scanner", "Slack", counted, ""))
+	summary := got[SummaryCounts](t)(f.CountSummary(ctx, "scanner", "Slack", counted, "", nil))
 	must(t, f.RecordAnnouncement(ctx, "scanner", "Slack", Announcement{
 		MessageID: "Slack-2", At: f.clock.Now(), Counted: &CountedFindings{Filter: counted, SnapshotID: summary.SnapshotID},
 	}))

@@ -54,7 +54,7 @@ func Of(text, address string, number uint8) announce.Message {
 		return m
 	}
 	m.Actions, m.Worst, m.NotAnnounced, m.Suppressed = updates, items, n, n
-	m.Trend, m.OldestExploited = &announce.Trend{Since: noon, Opened: n, Fixed: n, Before: &counts}, &item
+	m.Trend, m.OldestExploited = &announce.Trend{Since: noon, Opened: n, Fixed: n, NotProven: n, Before: &counts}, &item
 	if n%2 == 0 {
 		m.ScannerKind, m.Namespace = announce.ClusterScannerKind, ""
 		m.OnlyNamespaces, m.Namespaces = []string{text}, []announce.NamespaceSummary{namespace, namespace}

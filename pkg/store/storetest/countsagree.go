@@ -126,7 +126,7 @@ func (on suite) testCountSummary(t *testing.T) {
 	check := func(what string, opened, ended int) {
 		t.Helper()
 		earlier := fmt.Sprint("message ", number)
-		counts := got[store.SummaryCounts](t)(f.CountSummary(t.Context(), "scanner", "slack", filter, earlier))
+		counts := got[store.SummaryCounts](t)(f.CountSummary(t.Context(), "scanner", "slack", filter, earlier, nil))
 		equal(t, what, []int{counts.Opened, counts.Ended, counts.Counts.Total()}, []int{opened, ended, before + opened - ended})
 		number++
 		announcement := store.Announcement{MessageID: fmt.Sprint("message ", number), Counted: &store.CountedFindings{Filter: filter, SnapshotID: counts.SnapshotID, Keep: earlier}}
@@ -165,7 +165,7 @@ func (on suite) testCountSummary(t *testing.T) {
 	f.clock.pass(31 * 24 * time.Hour)
 	check("an image stops", 0, 1)
 
-	counts := got[store.SummaryCounts](t)(f.CountSummary(t.Context(), "scanner", "slack", filter, "message unknown"))
+	counts := got[store.SummaryCounts](t)(f.CountSummary(t.Context(), "scanner", "slack", filter, "message unknown", nil))
 	equal(t, "since a message that was not recorded", []int{counts.Opened, counts.Ended}, []int{counts.Counts.Total(), 0})
 	f.runningIn(t, "scanner", "shop", "new", "ghcr.io/new", grype, one)
 	outdated := store.Announcement{MessageID: "late", Counted: &store.CountedFindings{Filter: filter, SnapshotID: counts.SnapshotID}}
