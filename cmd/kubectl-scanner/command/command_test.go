@@ -23,9 +23,9 @@ import (
 func TestTranscripts(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("viewer", "shop", "scanner-operator-view")
-	w.bind("viewer", "blog", "scanner-operator-view")
-	w.bind("viewer", "void", "scanner-operator-view")
-	w.bind("viewer", "archive", "scanner-operator-view")
+	for _, namespace := range []string{"blog", "void", "archive", "lab", "idle"} {
+		w.bind("viewer", namespace, "scanner-operator-view")
+	}
 	kubeconfig := w.kubeconfig("shop", token)
 	for name, commands := range map[string][]string{
 		"findings": {
@@ -34,7 +34,7 @@ func TestTranscripts(t *testing.T) {
 			"findings --severity=worst", "findings --fail-on=Unknown", "findings -o xml", "findings -n people", "findings -A",
 		},
 		"image":   {"image web", "image Deployment/nginx -o wide", "image ghcr.io/shop/billing:1.4", "image ghcr.io/shop/billing:1.4 --fail-on=any", "image shop/ -o csv", "image billing -o yaml", "image nothing"},
-		"cve":     {"cve CVE-2026-0002 -n shop", "cve cve-2026-0002 -n shop -o csv", "cve CVE-1999-0001", "cve CVE-1999-0001 -n blog", "cve CVE-1999-0001 -n blog -o json", "cve CVE-1999-0001 -n blog --fail-on=any", "cve CVE-1999-0001 -n shop --fail-on=any", "cve CVE-2026-0001 -n shop --fail-on=exploited -o csv", "cve CVE-1999-0001 -n void", "cve CVE-1999-0001 -n archive --fail-on=any", "cve CVE-2026-0006 -n archive", "cve cve 1999 0001 -n blog", "cve 1999 0001 -n blog", "cve CVE-1999-0002 -n blog", "cve CVE-1999-0002 -n blog -o json", "cve nginx-1 -n blog --fail-on=any", "cve CVE-2099-0001", "cve CVE-2026-0001 -n people"},
+		"cve":     {"cve CVE-2026-0002 -n shop", "cve cve-2026-0002 -n shop -o csv", "cve CVE-1999-0001", "cve CVE-1999-0001 -n blog", "cve CVE-1999-0001 -n blog -o json", "cve CVE-1999-0001 -n blog --fail-on=any", "cve CVE-1999-0001 -n shop --fail-on=any", "cve CVE-2026-0001 -n shop --fail-on=exploited -o csv", "cve CVE-1999-0001 -n void", "cve CVE-1999-0001 -n archive --fail-on=any", "cve CVE-2026-0006 -n archive", "cve CVE-1999-0001 -n lab --fail-on=any", "cve CVE-1999-0001 -n lab -o json", "cve CVE-1999-0001 -n idle --fail-on=any", "cve cve 1999 0001 -n blog", "cve 1999 0001 -n blog", "cve CVE-1999-0002 -n blog", "cve CVE-1999-0002 -n blog -o json", "cve nginx-1 -n blog --fail-on=any", "cve CVE-2099-0001", "cve CVE-2026-0001 -n people"},
 		"actions": {"actions -n shop", "actions -o wide", "actions -n blog", "actions -n shop -o json", "actions -o csv --fail-on=exploited", "actions -n blog --fail-on=any", "actions -n void --fail-on=any", "actions -A"},
 		"why":     {"why billing", "why queue", "why web", "why web -o csv", "why nothing"},
 		"status":  {"status", "status -o wide", "status -n blog", "status -n void", "status -A"},

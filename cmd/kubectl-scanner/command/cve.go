@@ -20,7 +20,10 @@ type vulnerabilityAnswer struct {
 	Items []restv1.Workload `json:"items"`
 	// Scanned is the number of images with a result, which were asked.
 	Scanned int `json:"scanned"`
-	// Complete is true if all running images have a complete result of the newest vulnerability data, which have the id. Otherwise NotKnown has the reasons.
+	// Excluded is the number of running images that scanners exclude by their settings. They were not asked.
+	Excluded int `json:"excluded"`
+	// Complete is true if all other running images have a complete result of the newest vulnerability data, which have the id. Otherwise NotKnown has the
+	// reasons.
 	Complete bool `json:"complete"`
 	// Known says whether the vulnerability data have the id. NotKnown means that nothing is known about who runs it.
 	Known    restv1.VulnerabilityKnown `json:"known"`
@@ -36,7 +39,8 @@ func (s *session) cveCommand() *cobra.Command {
 		Long: `Show which workloads run an image with a vulnerability, in all namespaces that you may see or in the one of -n.
 
 The ID may be an alias, such as GHSA-…, in any case and also with spaces ("kubectl scanner cve 2024 3094"). "Nobody runs it" is said only if that is known:
-all images that run have a complete result of the newest vulnerability data, which have the ID. Otherwise the answer says what is missing.
+all images that run have a complete result of the newest vulnerability data, which have the ID. Otherwise the answer says what is missing, with the
+number of images that scanners exclude. Those alone do not change the exit status of --fail-on.
 An ID that is not known in the vulnerability data is an error: the exit status is 1.`,
 		Example: `  kubectl scanner cve CVE-2024-3094
   kubectl scanner cve CVE-2024-3094 -n shop --fail-on=any`,
@@ -82,17 +86,17 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	}
 	coverage := restv1.Coverage{AllNamespaces: list.AllNamespaces, Scanners: list.Scanners, Scanned: list.Scanned, NotCovered: list.NotCovered}
 	notKnown := gapsOf(namespace, coverage)
-	switch list.Known {
-	case restv1.KnownNotChecked:
+	switch {
+	case list.Known == restv1.KnownNotChecked && list.Scanners > 0:
 		notKnown = append(notKnown, "the engine does not say whether its vulnerability data have this ID")
-	case restv1.KnownNotMatched:
+	case list.Known == restv1.KnownNotMatched:
 		notKnown = append(notKnown, "some images have a result of earlier vulnerability data")
 	}
 	var found []imageFinding
 	for _, w := range list.Items {
 		found = append(found, imageFinding{Finding: restv1.Finding{Severity: w.Severity, KnownExploited: w.KnownExploited, Exception: w.Exception}})
 	}
-	answer := vulnerabilityAnswer{Items: list.Items, Scanned: list.Scanned, Complete: len(notKnown) == 0 && list.Known == restv1.KnownFound, Known: list.Known, NotKnown: append([]string{}, notKnown...)}
+	answer := vulnerabilityAnswer{Items: list.Items, Scanned: list.Scanned, Excluded: list.Excluded, Complete: len(notKnown) == 0 && list.Known == restv1.KnownFound, Known: list.Known, NotKnown: append([]string{}, notKnown...)}
 	if err := s.write(workloadTable(list.Items), answer); err != nil {
 		return err
 	}
@@ -155,14 +159,25 @@ func whoRuns(id, namespace string, list *restv1.WorkloadList, notKnown []string)
 		if suppressed > 0 {
 			fmt.Fprintf(&text, " An exception suppresses %d of the lines above.", suppressed)
 		}
-		if len(notKnown) > 0 {
+		if len(notKnown) > 0 || list.Excluded > 0 {
 			text.WriteString(" There may be more.")
 		}
 	case len(notKnown) > 0:
 		fmt.Fprintf(&text, "Nobody is known to run %s%s.", id, in)
+	case list.Excluded > 0:
+		fmt.Fprintf(&text, "Nobody is known to run %s%s. %s asked; 0 pending, 0 failed, 0 not covered.", id, in, count(list.Scanned, "image was", "images were"))
+	case list.Scanned == 0:
+		fmt.Fprintf(&text, "No image was asked for %s: no pod runs one that is scanned%s.", id, in)
 	default:
-		fmt.Fprintf(&text, "Nobody runs %s%s. %s asked; 0 pending, 0 failed, 0 not covered. "+
-			"Images that a Scanner excludes, and namespaces that nothing scans, were not asked.", id, in, count(list.Scanned, "image was", "images were"))
+		fmt.Fprintf(&text, "Nobody runs %s%s. %s asked; 0 pending, 0 failed, 0 not covered, 0 excluded by Scanners.", id, in, count(list.Scanned, "image was", "images were"))
+		if namespace == "" {
+			text.WriteString(" Namespaces that nothing scans were not asked.")
+		} else { // a ClusterScanner does not count them by namespace
+			text.WriteString(" Images that a ClusterScanner excludes were not asked.")
+		}
+	}
+	if list.Excluded > 0 {
+		fmt.Fprintf(&text, "\nNot asked: %s by the settings of scanners. More: kubectl scanner status", count(list.Excluded, "image is excluded", "images are excluded"))
 	}
 	if len(notKnown) > 0 {
 		fmt.Fprintf(&text, "\nNot known: %s. More: kubectl scanner status", strings.Join(notKnown, "; "))

@@ -339,10 +339,10 @@ func transcript(args []string, r result) string {
 }
 
 // createFixture creates the namespace shop, where some images have findings, one has failed and one is pending; blog, where all is well; archive, whose
-// image was last matched with earlier data; and void, where nothing is scanned.
+// image was last matched with earlier data; lab, where images are excluded; idle, where nothing runs; and void, where nothing is scanned.
 func (w *world) createFixture(ctx context.Context) error {
 	f := fixture{world: w, ctx: ctx}
-	f.namespaces("shop", "blog", "archive", "void")
+	f.namespaces("shop", "blog", "archive", "lab", "idle", "void")
 	shop := f.scanner("shop", v1alpha1.ImageCounts{Total: 5, Scanned: 2, Pending: 1, Failed: 1, Excluded: 1})
 	f.scanned(shop, "web", []string{"Deployment/web", "CronJob/report"},
 		vulnerable("CVE-2026-0001", "openssl", "3.0.11", finding.Critical, "3.0.14", func(f *finding.Finding) { f.KnownExploited, f.EPSS = true, 0.93 }),
@@ -365,6 +365,9 @@ func (w *world) createFixture(ctx context.Context) error {
 	f.scanned(blog, "site", []string{"Deployment/site"})
 	archive := f.scanner("archive", v1alpha1.ImageCounts{Total: 1, Scanned: 1})
 	f.scannedWith("v0", archive, "books", []string{"Deployment/books"}, vulnerable("CVE-2026-0006", "zlib1g", "1.2.13", finding.Low, ""))
+	lab := f.scanner("lab", v1alpha1.ImageCounts{Total: 3, Scanned: 1, Excluded: 2})
+	f.scanned(lab, "probe", []string{"Deployment/probe"})
+	f.scanner("idle", v1alpha1.ImageCounts{})
 	f.do(w.store.SetDataVersion(ctx, "grype", store.DataVersion{Version: "v1"}))
 	f.do(w.store.SaveVulnerabilityIDs(ctx, "grype", "v1", "CVE-1999-0001\n"))
 	return f.err
