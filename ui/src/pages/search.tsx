@@ -37,7 +37,7 @@ function Results({ text, unknown }: { text: string; unknown: string | undefined 
   return <>
     <Title text={`Search for ${text}`} />
     {unknown && <NotKnown id={unknown}><Elsewhere id={unknown} url={undefined} /></NotKnown>}
-    <p class="mute">What follows has this text as a part, in {namespaces.length === 1 ? 'the namespace' : `all ${count(namespaces.length, 'namespace')}`} that you may see.</p>
+    <p class="mute">Workloads and vulnerabilities with this text as a part, and findings in packages of exactly this name, in {namespaces.length === 1 ? 'the namespace' : `all ${count(namespaces.length, 'namespace')}`} that you may see.</p>
     <h2>Workloads</h2>
     <View of={workloads}>{({ items, total, coverage }) => <>
       <NotCovered coverage={coverage} />
@@ -65,5 +65,5 @@ const findingColumns = [
   { name: 'Severity', cell: ({ finding: f }: RunningFinding) => <SeverityMark severity={f.severity} /> },
   { name: 'Package', cell: ({ finding: f }: RunningFinding) => <><Foreign text={f.package.name} /> <span class="mute"><Foreign text={f.package.version} /></span></> },
   { name: 'Fixed in', cell: ({ finding: f }: RunningFinding) => (f.fixable ? <Foreign text={(f.fixVersions ?? []).join(', ')} /> : <span class="mute">no fix</span>) },
-  { name: 'Image', cell: (f: RunningFinding) => <a href={href('/namespaces/{namespace}/images/{name}', { namespace: f.namespace, name: f.imageScan })}><Foreign text={f.image} /></a> },
+  { name: 'Image', cell: (f: RunningFinding) => <><a href={href('/namespaces/{namespace}/images/{name}', { namespace: f.namespace, name: f.imageScan })}><Foreign text={f.image} /></a> <span class="mute">{f.namespace}</span></> },
 ];

@@ -11,7 +11,7 @@ export function WorkloadPage() {
   return <>
     <Title text={`${kind}/${name}`}><CopyPage name={`${kind}/${name}`} /> <a href={href('/images', {}, { namespace })}>Images in {namespace}</a></Title>
     <View of={workload}>{(found) => <>
-      <Answer found={found} />
+      <Answer found={found} namespace={namespace} />
       <Table label="Images" rows={found.images} id={(i) => [i.container, i.image, i.digest, i.platform, i.scanner?.kind, i.scanner?.name].join(' ')} columns={imageColumns(namespace)} />
       {found.items.length > 0 && <><h2>Findings</h2><Table label="Findings" rows={found.items} id={(f) => [f.id, f.package.type, f.package.name].join(' ')} columns={findingColumns(namespace)} /></>}
       {found.total > 0 && <p class="mute">{found.items.length < found.total ? `${found.items.length} of ${count(found.total, 'finding')}, the worst first. Each image has all of its own.` : count(found.total, 'finding')}</p>}
@@ -20,7 +20,7 @@ export function WorkloadPage() {
 }
 
 // Answer is green only if every image has a complete result and there is no finding.
-function Answer({ found: { findings, total, notCovered } }: { found: WorkloadDetails }) {
+function Answer({ found: { findings, total, notCovered }, namespace }: { found: WorkloadDetails; namespace: string }) {
   const gaps = gapsOf(notCovered), { ecosystems } = notCovered;
   const open = total - findings.suppressed;
   const headline = open > 0 ? `${count(open, 'finding')}${findings.knownExploited > 0 ? `, ${findings.knownExploited} known exploited` : ''}` : gaps ? 'No finding is known.' : findings.suppressed > 0 ? 'No finding that needs action.' : 'No finding.';
@@ -28,7 +28,7 @@ function Answer({ found: { findings, total, notCovered } }: { found: WorkloadDet
     <p class="big">{headline}</p>
     {open > 0 && <p><Counts counts={findings} /> · {findings.fixable} with a fix</p>}
     {findings.suppressed > 0 && <p>Exceptions suppress {count(findings.suppressed, 'finding')}.</p>}
-    {gaps && <p>{open > 0 && 'There may be more. '}Not covered: {gaps}.{ecosystems && ecosystems.length > 0 && ` No engine covers ${ecosystems.join(', ')}.`}</p>}
+    {gaps && <p>{open > 0 && 'There may be more. '}Not covered: {gaps}.{ecosystems && ecosystems.length > 0 && ` No engine covers ${ecosystems.join(', ')}.`} <a href={href('/coverage', {}, { namespace })}>Coverage</a></p>}
   </div>;
 }
 

@@ -333,6 +333,20 @@ test('a search has the results of all namespaces, keeps what was typed, and neve
   await admin.page.screenshot({ path: `${fixture.output}/search-light.png`, fullPage: true });
   await admin.page.emulateMedia({ colorScheme: 'dark' });
   await admin.page.screenshot({ path: `${fixture.output}/search-dark.png`, fullPage: true });
+  await admin.page.emulateMedia({ colorScheme: 'light' });
+  const found = async (text, name) => {
+    await search(text);
+    await admin.page.getByRole('heading', { name: `Search for ${text}` }).waitFor();
+    await admin.settled();
+    await admin.page.screenshot({ path: `${fixture.output}/search-${name}-light.png`, fullPage: true });
+  };
+  await found('openssl', 'package');
+  assert.match(await admin.text('table[aria-label="Findings in packages"]'), /CVE-2024-0001[\s\S]*openssl[\s\S]*vulnerable-web:1\.4\.2\s+shop/);
+  await found('openss', 'nothing');
+  assert.match(await admin.text('main'), /No finding is in a package of exactly this name/);
+  assert.equal(await admin.page.locator('main table').count(), 0, 'a part of the name of a package finds nothing');
+  await found('2024 0001', 'parts');
+  assert.match(await admin.text('main table'), /CVE-2024-0001/);
   for (const typed of ['cve-2024-0001', ' cve 2024 0001 ', 'CVE\u20132024\u20130001']) {
     await search(typed);
     await admin.page.waitForURL(/\/vulnerabilities\/CVE-2024-0001$/);

@@ -22,6 +22,7 @@ test('a workload is not green while an image of it has no result', async () => {
   const member = await Person.signedIn('member', '/namespaces/shop/workloads/Pod/slow-import');
   await member.settled();
   assert.match(await member.text('.answer.warn'), /No finding is known\.[\s\S]*Not covered: 1 image pending/);
+  assert.match(await member.page.locator('.answer.warn').getByRole('link', { name: 'Coverage' }).getAttribute('href'), /coverage\?namespace=/);
   await member.visit('/namespaces/shop/workloads/Pod/frontend');
   assert.match(await member.text('.answer.good'), /No finding\./);
   await member.visit('/namespaces/shop/workloads/Deployment/nothing');
