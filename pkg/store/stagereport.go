@@ -155,6 +155,7 @@ func (s *Store) compareStaged(ctx context.Context, of staging, with previousRepo
 
 // stageFindings copies the report before, and changes the copy.
 func (s *Store) stageFindings(ctx context.Context, of staging, staged *stagedReport) error {
+	staged.comparison = nil // the copy is compared again, and each comparison may have all rows in memory
 	err := s.step(ctx, of, func(ctx context.Context, tx *session) (err error) {
 		staged.manifest, err = tx.insert(ctx, `INSERT INTO manifests (platform_digest, scope, last_used, namespace) VALUES (?, '', ?, ?)`,
 			stagedPrefix+rand.Text(), millis{s.now()}, of.namespace)
