@@ -593,7 +593,8 @@ type EmailReceiver struct {
 	To []EmailAddress `json:"to,omitempty"`
 
 	// secretRef names a Secret in the Scanner's namespace; for a ClusterScanner, in the operator's. Its keys "username" and "password" are those of
-	// the mail server. Its key "token" instead of "password" is an access token of OAuth 2.0. The notifier needs permission to read this one Secret. Unset: the server requires no password.
+	// the mail server. Instead of "password", "token" is an access token of OAuth 2.0, or "tokenURL", "clientID", "clientSecret" and "scope" say how
+	// the notifier gets one. The notifier needs permission to read this one Secret. Unset: the server requires no password.
 	// +optional
 	SecretRef SecretReference `json:"secretRef,omitzero"`
 }

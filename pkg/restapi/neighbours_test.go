@@ -54,7 +54,7 @@ func (w *harness) serveAsManager() {
 
 // newClient returns a client with connections of its own.
 func (n *neighbours) newClient() *http.Client {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: n.http2} //nolint:gosec // the test's own server
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: n.http2}
 	n.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
