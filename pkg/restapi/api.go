@@ -55,6 +55,8 @@ type Store interface {
 	RequestRescan(ctx context.Context, img store.ScannerImage) error
 	SaveSessionCode(ctx context.Context, c store.SessionCode, mostOfOwner, most int) error
 	TakeSessionCode(ctx context.Context, hash string) (sealed string, err error)
+	EndSession(ctx context.Context, e store.EndedSession, maxOfTenant, maxOfAll int) error
+	EndedSessions(ctx context.Context) ([]string, error)
 	AcquireSlot(ctx context.Context, from *limits.Pool, tenant, namespace string) (release func(), err error)
 	externalReports
 	uploadedSBOMs
@@ -184,7 +186,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	}
 	a.tokens = kubeauth.NewUsers(kubeauth.TokensBy(a.TokenReviews), tokenTTL, a.Clock)
 	a.authorizer = authorizer{kubeauth.NewPermissions(kubeauth.AccessBy(a.AccessReviews), a.Clock)}
-	a.sessions = sessions{keys: a.SessionKeys, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
+	a.sessions = sessions{keys: a.SessionKeys, path: cmp.Or(a.BasePath, "/"), clock: a.Clock, ended: endedSessions{store: a.Store, clock: a.Clock}}
 	a.codes = &sessionCodes{store: a.Store, clock: a.Clock, lookups: limits.NewPool(maxCodeLookups)}
 	a.crossOrigin = http.NewCrossOriginProtection()
 	a.queries, a.documents = limits.NewPool(maxQueries), limits.NewPool(maxDocuments)

@@ -1,77 +1,75 @@
 package restapi
 
 import (
+	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"sync"
 	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Bounds of endedSessions: about 100 bytes each.
 const (
+	// Bounds of the sessions that were signed out.
 	maxEndedSessions         = 4096
 	maxEndedSessionsOfTenant = 64
+	// endedSessionsTTL is how long a replica accepts a copy of the cookies of a session that another one has signed out.
+	endedSessionsTTL = 5 * time.Second
 )
 
-// endedSessions are the sessions that were signed out and have not expired, by the hash of what their cookies encode: a text in base64 has several
-// forms. They are those of one replica, since it started. A tenant that signs out of more than maxEndedSessionsOfTenant sessions makes room with its
-// own, and beyond maxEndedSessions the tenant with the most does. The zero value is ready, and its methods are safe for concurrent use.
+// endedSessions are the sessions that were signed out on any replica and have not expired, by the hash of what their cookies encode: a text in base64
+// has several forms. They are in the store. Their methods are safe for concurrent use.
 type endedSessions struct {
-	mu  sync.Mutex
-	all map[[sha256.Size]byte]endedSession
+	store interface {
+		EndSession(ctx context.Context, e store.EndedSession, maxOfTenant, maxOfAll int) error
+		EndedSessions(ctx context.Context) ([]string, error)
+	}
+	clock clock.PassiveClock
+
+	mu     sync.Mutex
+	known  map[string]struct{}
+	readAt time.Time
+	// added counts the sessions that were signed out here: what was read before one does not have it.
+	added int
 }
 
-type endedSession struct {
-	tenant      string
-	at, expires time.Time
+func hashOfCookies(sealed []byte) string {
+	sum := sha256.Sum256(sealed)
+	return hex.EncodeToString(sum[:])
 }
 
-func (e *endedSessions) add(sealed []byte, tenant string, now, expires time.Time) {
+func (e *endedSessions) add(ctx context.Context, sealed []byte, tenant string, expires time.Time) error {
+	err := e.store.EndSession(ctx, store.EndedSession{Hash: hashOfCookies(sealed), Tenant: tenant, ExpiresAt: expires}, maxEndedSessionsOfTenant, maxEndedSessions)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	key := sha256.Sum256(sealed)
-	if _, known := e.all[key]; known {
-		return
-	}
-	of := map[string]int{}
-	for key, session := range e.all {
-		if !now.Before(session.expires) {
-			delete(e.all, key)
-			continue
-		}
-		of[session.tenant]++
-	}
-	if of[tenant] >= maxEndedSessionsOfTenant {
-		e.removeOldest(tenant)
-	} else if len(e.all) >= maxEndedSessions {
-		most := tenant
-		for other, n := range of {
-			if n > of[most] {
-				most = other
-			}
-		}
-		e.removeOldest(most)
-	}
-	if e.all == nil {
-		e.all = map[[sha256.Size]byte]endedSession{}
-	}
-	e.all[key] = endedSession{tenant, now, expires}
+	e.readAt = time.Time{}
+	e.added++
+	return err
 }
 
-// removeOldest removes the session of the tenant that ended first. The caller holds the lock.
-func (e *endedSessions) removeOldest(tenant string) {
-	var oldest [sha256.Size]byte
-	var at time.Time
-	for key, session := range e.all {
-		if session.tenant == tenant && (at.IsZero() || session.at.Before(at)) {
-			oldest, at = key, session.at
-		}
-	}
-	delete(e.all, oldest)
-}
-
-func (e *endedSessions) has(sealed []byte) bool {
+func (e *endedSessions) has(ctx context.Context, sealed []byte) (bool, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, ended := e.all[sha256.Sum256(sealed)]
-	return ended
+	known, isNew, added := e.known, e.clock.Since(e.readAt) < endedSessionsTTL, e.added
+	e.mu.Unlock()
+	if !isNew {
+		now := e.clock.Now()
+		hashes, err := e.store.EndedSessions(ctx)
+		if err != nil {
+			return false, err
+		}
+		known = make(map[string]struct{}, len(hashes))
+		for _, hash := range hashes {
+			known[hash] = struct{}{}
+		}
+		e.mu.Lock()
+		if e.added == added {
+			e.known, e.readAt = known, now
+		}
+		e.mu.Unlock()
+	}
+	_, ended := known[hashOfCookies(sealed)]
+	return ended, nil
 }

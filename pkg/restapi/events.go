@@ -65,7 +65,7 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request, params restv1.
 // checkStreamCaller returns events.ErrUnauthorized if a caller's session has ended or its token is not accepted any more: its streams end then.
 func (a *API) checkStreamCaller(ctx context.Context, c *caller) error {
 	if c.cookie {
-		if _, found, err := a.sessions.opened(c.sealed); err != nil || !found {
+		if _, found, err := a.sessions.opened(ctx, c.sealed); err != nil || !found {
 			return cmp.Or(err, error(events.ErrUnauthorized))
 		}
 	}

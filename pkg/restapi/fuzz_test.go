@@ -3,6 +3,7 @@ package restapi
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -160,6 +161,11 @@ func FuzzSignIn(f *testing.F) {
 	})
 }
 
+// noneEnded is a store in which no session was signed out.
+type noneEnded struct{ Store }
+
+func (noneEnded) EndedSessions(context.Context) ([]string, error) { return nil, nil }
+
 // FuzzSession: the cookies of a token give that token until it expires, and no other cookies give any. Its expiry can be part of a response.
 func FuzzSession(f *testing.F) {
 	for _, seed := range []string{"token", tokenWith(`{"exp":4000000000}`), tokenWith(`{"exp":9223372036854775807}`), tokenWith(`{"exp":-1}`), tokenWith(`{"exp":1e3}`), tokenWith(`[]`), "a.b.c", "..", strings.Repeat("t", maxTokenBytes), "ü\"\\"} {
@@ -167,7 +173,7 @@ func FuzzSession(f *testing.F) {
 	}
 	s := &sessions{keys: func() ([][]byte, error) {
 		return [][]byte{bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)}, nil
-	}, path: "/", clock: clocktesting.NewFakeClock(noon)}
+	}, path: "/", clock: clocktesting.NewFakeClock(noon), ended: endedSessions{store: noneEnded{}, clock: clocktesting.NewFakeClock(noon)}}
 	f.Fuzz(func(t *testing.T, token string, position uint16, forged string) {
 		expires := expirationOf(token)
 		if _, err := json.Marshal(expires); err != nil {

@@ -38,8 +38,8 @@ const (
 	maxCookies = 7
 )
 
-// sessions seals tokens in cookies. The operator keeps no record of sessions, so each replica accepts the cookies of all others whose key
-// it has. The replica that signed a session out accepts its cookies no more.
+// sessions seals tokens in cookies. The operator records only the sessions that were signed out, so each replica accepts the cookies of all others whose
+// key it has.
 type sessions struct {
 	// keys returns the keys of 32 bytes: the first one seals, and each one opens.
 	keys func() ([][]byte, error)
@@ -152,14 +152,14 @@ func (s *sessions) token(r *http.Request) (token string, found bool, err error) 
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return "", false, nil
 	}
-	opened, found, err := s.opened(s.sealedIn(r))
+	opened, found, err := s.opened(r.Context(), s.sealedIn(r))
 	return opened.Token, found, err
 }
 
 // opened returns the session in the content of its cookies.
-func (s *sessions) opened(sealed string) (opened sealedToken, found bool, err error) {
+func (s *sessions) opened(ctx context.Context, sealed string) (opened sealedToken, found bool, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil || len(text) == 0 || s.ended.has(text) {
+	if err != nil || len(text) == 0 {
 		return sealedToken{}, false, nil //nolint:nilerr // Whoever wrote this cookie, it is no session.
 	}
 	ciphers, err := s.ciphers()
@@ -170,17 +170,20 @@ func (s *sessions) opened(sealed string) (opened sealedToken, found bool, err er
 	if err != nil || !s.clock.Now().Before(time.Unix(opened.Ends, 0)) {
 		return sealedToken{}, false, nil //nolint:nilerr // Whoever wrote this cookie, it is no session.
 	}
+	if ended, err := s.ended.has(ctx, text); err != nil || ended {
+		return sealedToken{}, false, err
+	}
 	return opened, true, nil
 }
 
 // end ends the session in the content of its cookies. Without one, it does nothing.
-func (s *sessions) end(sealed string) error {
-	opened, found, err := s.opened(sealed)
-	if found {
-		text, _ := base64.RawURLEncoding.DecodeString(sealed) // it was decoded to be opened
-		s.ended.add(text, opened.Tenant, s.clock.Now(), time.Unix(opened.Ends, 0))
+func (s *sessions) end(ctx context.Context, sealed string) error {
+	opened, found, err := s.opened(ctx, sealed)
+	if err != nil || !found {
+		return err
 	}
-	return err
+	text, _ := base64.RawURLEncoding.DecodeString(sealed) // it was decoded to be opened
+	return s.ended.add(ctx, text, opened.Tenant, time.Unix(opened.Ends, 0))
 }
 
 // open returns the content of what the cookies of a session encode.
@@ -298,7 +301,7 @@ func (s signedIn) VisitCreateSessionResponse(w http.ResponseWriter) error {
 // DeleteSession implements restv1.StrictServerInterface.
 func (a operations) DeleteSession(ctx context.Context, _ restv1.DeleteSessionRequestObject) (restv1.DeleteSessionResponseObject, error) {
 	// Without the keys, no copy of the cookies is accepted either. The browser forgets them in any case.
-	if err := a.sessions.end(callerOf(ctx).sealed); err != nil {
+	if err := a.sessions.end(ctx, callerOf(ctx).sealed); err != nil {
 		a.Log.Error(err, "Ending a session")
 	}
 	return signedOut{cookies: a.sessions.deleted()}, nil

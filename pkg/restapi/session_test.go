@@ -118,22 +118,32 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestSignedOutSession: a copy of the cookies is not accepted after the session was signed out, in whatever form, and a stream with it ends. Another
-// session of the same token stays.
+// sessionsOf returns the sessions of another replica with the same store.
+func (w *harness) sessionsOf(keys func() ([][]byte, error), path string) *sessions {
+	return &sessions{keys: keys, path: path, clock: w.clock, ended: endedSessions{store: w.store, clock: w.clock}}
+}
+
+// TestSignedOutSession: a copy of the cookies is not accepted after the session was signed out, in whatever form, by any replica, and a stream with it
+// ends. Another session of the same token stays.
 func TestSignedOutSession(t *testing.T) {
 	w, _ := newFakeHarness(t)
 	b, other := newBrowser(w), newBrowser(w)
 	response, _ := b.signIn(anyone)
 	other.signIn(anyone)
 	cookie := response.Cookies()[0]
-	copied := func(value string) (found bool) {
+	acceptedBy := func(replica *sessions, value string) (found bool) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url, nil)
 		w.must(err)
 		r.AddCookie(&http.Cookie{Name: cookie.Name, Value: value})
-		_, found, err = w.api.sessions.token(r)
+		_, found, err = replica.token(r)
 		w.must(err)
 		return found
+	}
+	copied := func(value string) bool { return acceptedBy(&w.api.sessions, value) }
+	replica := w.sessionsOf(w.api.SessionKeys, "/")
+	if !acceptedBy(replica, cookie.Value) {
+		t.Error("another replica does not accept the session")
 	}
 	// The last character of a text in base64 has bits without a meaning.
 	forms := []string{cookie.Value}
@@ -155,31 +165,12 @@ func TestSignedOutSession(t *testing.T) {
 			t.Errorf("a copy of the cookie is accepted after signing out: …%s of …%s", form[len(form)-1:], cookie.Value[len(cookie.Value)-1:])
 		}
 	}
+	w.clock.Step(endedSessionsTTL)
+	if acceptedBy(replica, cookie.Value) {
+		t.Error("another replica accepts a copy of the cookie")
+	}
 	if got := other.status(PathSession); got != http.StatusOK {
 		t.Errorf("another session of the token: %d, want 200", got)
-	}
-}
-
-// TestEndedSessionsAreBounded: whoever signs out very often makes room with its own sessions, and expired ones are dropped.
-func TestEndedSessionsAreBounded(t *testing.T) {
-	var e endedSessions
-	id := func(tenant string, n int) []byte { return fmt.Append(nil, tenant, n) }
-	e.add(id("jane", 0), "jane", noon, noon.Add(time.Hour))
-	for n := range 2 * maxEndedSessionsOfTenant {
-		e.add(id("evil", n), "evil", noon.Add(time.Duration(n)), noon.Add(2*time.Hour))
-	}
-	if len(e.all) != 1+maxEndedSessionsOfTenant || !e.has(id("jane", 0)) || e.has(id("evil", 0)) || !e.has(id("evil", 2*maxEndedSessionsOfTenant-1)) {
-		t.Errorf("%d sessions, want that of jane and the last of evil", len(e.all))
-	}
-	for n := range maxEndedSessions {
-		e.add(id("tenant", n), fmt.Sprint(n), noon, noon.Add(2*time.Hour))
-	}
-	if len(e.all) != maxEndedSessions || !e.has(id("jane", 0)) {
-		t.Errorf("%d sessions, want %d with that of jane", len(e.all), maxEndedSessions)
-	}
-	e.add(id("late", 0), "late", noon.Add(2*time.Hour), noon.Add(3*time.Hour))
-	if len(e.all) != 1 {
-		t.Errorf("%d sessions when all others have expired", len(e.all))
 	}
 }
 
@@ -258,7 +249,7 @@ func TestSessionEnds(t *testing.T) {
 	if got := b.status(PathSession); got != http.StatusOK {
 		t.Fatalf("with a large token: %d, want 200", got)
 	}
-	other := sessions{keys: func() ([][]byte, error) { return [][]byte{make([]byte, 32)}, nil }, path: "/", clock: w.clock}
+	other := w.sessionsOf(func() ([][]byte, error) { return [][]byte{make([]byte, 32)}, nil }, "/")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+PathSession, nil)
 	w.must(err)
 	for _, cookie := range b.client.Jar.Cookies(r.URL) {
@@ -277,7 +268,7 @@ func TestSessionEnds(t *testing.T) {
 	if _, found, err := other.token(r); !found || err != nil {
 		t.Errorf("a replica that seals with another key, and has this one, does not open the session: %v", err)
 	}
-	other = sessions{keys: w.api.SessionKeys, path: "/scanner", clock: w.clock}
+	other = w.sessionsOf(w.api.SessionKeys, "/scanner")
 	if _, found, _ := other.token(r); found {
 		t.Error("below a base path, the cookie of another path is accepted")
 	}

@@ -119,6 +119,7 @@ func newFilled(t testing.TB) fixture {
 	must(t, f.SaveExportStates(ctx, "scanner", "dojo", map[string][]byte{"": []byte("state")}))
 	must(t, f.SaveVulnerabilityIDs(ctx, grype, "v2", "CVE-2026-0001\nCVE-2026-0002\n"))
 	must(t, f.SaveSessionCode(ctx, SessionCode{Hash: "a", Owner: "b", Sealed: "c", ExpiresAt: f.clock.Now().AddDate(1, 0, 0)}, 1, 1))
+	must(t, f.EndSession(ctx, EndedSession{Hash: "hash", Tenant: "tenant", ExpiresAt: f.clock.Now().Add(time.Hour)}, 1, 1))
 	must(t, f.CheckHealth(ctx)) // saves when the store was open last
 	f.clock.pass(time.Minute)
 	got[int](t)(f.Sweep(ctx, f.clock.Now().Add(-24*time.Hour)))

@@ -267,4 +267,5 @@ var contract = []contractTest{
 	{name: "TextsCompareBytewise", run: suite.testTextsCompareBytewise},
 	{name: "RunsKeepNoLongTexts", run: suite.testRunsKeepNoLongTexts, alone: true},
 	{name: "SessionCodes", run: suite.testSessionCodes},
+	{name: "EndedSessions", run: suite.testEndedSessions},
 }
