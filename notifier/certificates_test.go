@@ -73,12 +73,36 @@ func ownServer(t *testing.T, kind string, version uint16, implicit bool) (*serve
 		s.URL = "smtps://" + host
 	} else {
 		s = startServer(t, kind, func(backend *httptest.Server) {
-			backend.TLS, backend.Config.ErrorLog = config, log.New(io.Discard, "", 0)
+			backend.TLS, backend.Config.ErrorLog, backend.Listener = config, log.New(io.Discard, "", 0), lingering{backend.Listener}
 			backend.StartTLS()
 		})
 	}
 	s.certificate = nil // the notifier trusts it by the Secret only
 	return s, ca
+}
+
+// lingering closes connections as servers do that want their last words read: with TLS 1.3, a client sends its request before it can know that its
+// certificate is refused. A connection that is closed at once is reset by that request, and the client may lose what came before.
+type lingering struct{ net.Listener }
+
+func (l lingering) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return lingeringConn{c.(*net.TCPConn)}, nil
+}
+
+type lingeringConn struct{ *net.TCPConn }
+
+func (c lingeringConn) Close() error {
+	err := c.CloseWrite()
+	go func() {
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		_, _ = io.Copy(io.Discard, c.TCPConn)
+		_ = c.TCPConn.Close()
+	}()
+	return err
 }
 
 // hugeAuthority returns a certificate with an RSA key of 16384 bits that nobody has.

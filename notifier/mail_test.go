@@ -83,6 +83,9 @@ func serveMail(t testing.TB, s *server, config *tls.Config, implicit bool, chang
 	backend.Domain, backend.TLSConfig, backend.ErrorLog = "localhost", config, quiet{}
 	backend.MaxLineLength = 1000 // with the end of the line, as RFC 5321 allows
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	if config != nil && config.ClientAuth == tls.RequireAndVerifyClientCert {
+		listener = lingering{listener}
+	}
 	if implicit {
 		listener = tls.NewListener(listener, config)
 	}
