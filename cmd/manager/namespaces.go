@@ -35,6 +35,7 @@ func (op *operator) addPermissionChecker(context.Context) error {
 	op.permissions = &preflight.Checker{
 		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, OperatorNamespace: op.options.Namespace,
 		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("permissions"), Metrics: metrics.Registry, Loops: op.loops, OnChange: op.permissionsChanged,
+		OnExcess: func(advice string) { op.warnOnPod(v1alpha1.ReasonExcessPermissions, advice) },
 	}
 	return op.manager.Add(manager.RunnableFunc(op.permissions.Run))
 }
@@ -43,12 +44,19 @@ func (op *operator) addPermissionChecker(context.Context) error {
 // be unreadable.
 func (op *operator) permissionsChanged(ctx context.Context, _, advice string) {
 	op.enqueueScanners(ctx)
-	if advice == "" || op.options.PodName == "" {
+	if advice != "" {
+		op.warnOnPod(v1alpha1.ReasonMissingPermissions, advice)
+	}
+}
+
+// warnOnPod creates an event of the operator's own pod.
+func (op *operator) warnOnPod(reason, advice string) {
+	if op.options.PodName == "" {
 		return
 	}
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: op.options.Namespace, Name: op.options.PodName},
 	}
-	op.manager.GetEventRecorder("scanner-operator").Eventf(pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonMissingPermissions, "Watch", "%s", advice)
+	op.manager.GetEventRecorder("scanner-operator").Eventf(pod, nil, corev1.EventTypeWarning, reason, "Watch", "%s", advice)
 }

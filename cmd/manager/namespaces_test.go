@@ -155,6 +155,19 @@ func TestNamespaceWithoutPermissions(t *testing.T) {
 	c.Expect(manager.ended).NotTo(BeClosed(), "all the while it was the same process")
 }
 
+// TestPermissionsOfEarlierInstallation: a manager of some namespaces names the ClusterRoleBinding that permits it more, which it may not read.
+func TestPermissionsOfEarlierInstallation(t *testing.T) {
+	c := newSharedCluster(t, operatorAccount)
+	c.grantRoles()
+	c.bindRole(c.system, roleOf)
+	c.bindRole(c.shop, roleOf)
+	c.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "old-" + c.system}, Subjects: c.subjects(), RoleRef: toClusterRole(roleOf)})
+	manager := c.startWith([]string{"SCANNER_WATCH_NAMESPACES=" + c.shop}, "limited", t.TempDir())
+	c.waitReady(manager)
+	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("in all namespaces, although it is limited to some"),
+		ContainSubstring("allowed by ClusterRoleBinding"), ContainSubstring("old-"+c.system)))
+}
+
 // TestMissingRuleEverywhere: a manager of all namespaces reports what its role lacks, and continues when it is granted.
 func TestMissingRuleEverywhere(t *testing.T) {
 	c := newOwnCluster(t, operatorAccount, definitions)

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,11 @@ type Checker struct {
 	// OnChange is called when the missing permissions of a namespace, or IsCacheComplete, have changed. advice explains how to grant the missing
 	// permissions. It is empty if none is missing, or if they are the same as before.
 	OnChange func(ctx context.Context, namespace, advice string)
+	// OnExcess is called when the operator may do in all namespaces what no installer permits. advice names the ClusterRoleBinding.
+	OnExcess func(advice string)
+
+	// excess is the advice of the last call of OnExcess.
+	excess string
 
 	mutex sync.Mutex
 	// states holds the state of each watched namespace, or of "" for all, and of OperatorNamespace.
@@ -152,6 +158,9 @@ func (c *Checker) Run(ctx context.Context) error {
 // check checks all namespaces, or only those where a permission is, or may be, missing.
 func (c *Checker) check(ctx context.Context, all bool) error {
 	var failed []error
+	if all {
+		failed = append(failed, c.checkExcess(ctx))
+	}
 	scopes := c.Namespaces()
 	if len(c.Watched) > 0 && !slices.Contains(c.Watched, c.OperatorNamespace) {
 		scopes = append(slices.Clone(scopes), c.OperatorNamespace)
@@ -187,11 +196,11 @@ func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
 	c.mutex.Unlock()
 	now := &state{}
 	for _, permission := range needed {
-		allowed, err := c.isAllowed(ctx, scope, permission)
+		review, err := c.review(ctx, scope, permission)
 		if err != nil {
 			return err
 		}
-		if !allowed {
+		if !review.Allowed {
 			now.missing = append(now.missing, permission)
 		}
 	}
@@ -235,17 +244,44 @@ func (c *Checker) reportChange(ctx context.Context, scope string, before, now *s
 	c.OnChange(ctx, scope, advice)
 }
 
-// isAllowed asks the API server whether the operator's own account has a permission.
-func (c *Checker) isAllowed(ctx context.Context, namespace string, permission Permission) (bool, error) {
+// checkExcess looks for permissions in all namespaces that the operator needs in some namespaces only. A ClusterRoleBinding of an earlier
+// installation for the same account gives them. The operator may not read ClusterRoleBindings, but the API server's answer names the binding.
+func (c *Checker) checkExcess(ctx context.Context) error {
+	if len(c.Watched) == 0 {
+		return nil
+	}
+	for _, permission := range Required {
+		review, err := c.review(ctx, metav1.NamespaceAll, permission)
+		if err != nil {
+			return err
+		}
+		if !review.Allowed {
+			continue
+		}
+		advice := fmt.Sprintf("the operator may %s in all namespaces, although it is limited to some: delete the ClusterRoleBinding that an earlier installation has left (%s)",
+			describe([]Permission{permission}), cmp.Or(review.Reason, "the API server does not name it"))
+		if advice != c.excess {
+			c.excess = advice
+			c.Log.Error(nil, "There are permissions of an earlier installation", "advice", advice)
+			c.OnExcess(advice)
+		}
+		return nil
+	}
+	c.excess = ""
+	return nil
+}
+
+// review asks the API server whether the operator's own account has a permission.
+func (c *Checker) review(ctx context.Context, namespace string, permission Permission) (authorizationv1.SubjectAccessReviewStatus, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: permission.Verb, Group: permission.Resource.Group, Resource: permission.Resource.Resource, Subresource: permission.Subresource,
 		},
 	}}
 	if err := c.Client.Create(ctx, review); err != nil {
-		return false, fmt.Errorf("reviewing the operator's own permissions: %w", err)
+		return review.Status, fmt.Errorf("reviewing the operator's own permissions: %w", err)
 	}
-	return review.Status.Allowed, nil
+	return review.Status, nil
 }
 
 // isCacheFilled compares the cache with the API server. It returns false if the cache is empty where there are objects: its informer could not

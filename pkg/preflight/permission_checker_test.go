@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -22,6 +23,8 @@ type checkerFixture struct {
 	*Checker
 	cache     client.Client
 	forbidden map[string]bool
+	// everywhere is allowed in all namespaces, by a ClusterRoleBinding.
+	everywhere map[string]bool
 	// during is called during each request; nil for nothing.
 	during func()
 }
@@ -34,13 +37,16 @@ func newCheckerFixture(t *testing.T) *checkerFixture {
 			t.Fatal(err)
 		}
 	}
-	w := &checkerFixture{cache: fake.NewClientBuilder().WithScheme(scheme).Build(), forbidden: map[string]bool{}}
+	w := &checkerFixture{cache: fake.NewClientBuilder().WithScheme(scheme).Build(), forbidden: map[string]bool{}, everywhere: map[string]bool{}}
 	review := func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 		if w.during != nil {
 			w.during()
 		}
 		asked := o.(*authorizationv1.SelfSubjectAccessReview)
-		asked.Status.Allowed = !w.forbidden[asked.Spec.ResourceAttributes.Verb+" "+asked.Spec.ResourceAttributes.Resource]
+		permission := asked.Spec.ResourceAttributes.Verb + " " + asked.Spec.ResourceAttributes.Resource
+		if asked.Status.Allowed = !w.forbidden[permission]; asked.Spec.ResourceAttributes.Namespace == "" {
+			asked.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: w.everywhere[permission], Reason: "RBAC: allowed by old"}
+		}
 		return nil
 	}
 	w.Checker = &Checker{
@@ -133,5 +139,31 @@ func TestRequestDuringCheck(t *testing.T) {
 	w.check(t.Context(), false)
 	if w.needsCheck("shop") {
 		t.Error("the namespace is checked again, and nobody has requested it")
+	}
+}
+
+// TestExcess: a manager of some namespaces reports once that its account has permissions in all, and again when they came back.
+func TestExcess(t *testing.T) {
+	w := newCheckerFixture(t)
+	var reports []string
+	w.OnExcess = func(advice string) { reports = append(reports, advice) }
+	for step, test := range []struct {
+		everywhere string
+		reports    int
+	}{{"", 0}, {"create jobs", 1}, {"create jobs", 1}, {"", 1}, {"create jobs", 2}, {"patch scanners", 3}} {
+		w.everywhere = map[string]bool{test.everywhere: true}
+		if err := w.check(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		if len(reports) != test.reports {
+			t.Errorf("step %d: reports %q, want %d", step, reports, test.reports)
+		}
+	}
+	if len(reports) > 0 && (!strings.Contains(reports[0], "may create jobs.batch in all namespaces") || !strings.Contains(reports[0], "allowed by old")) {
+		t.Errorf("the report is %q", reports[0])
+	}
+	w.Watched, w.everywhere, reports = nil, map[string]bool{"create jobs": true}, nil
+	if err := w.check(t.Context(), true); err != nil || len(reports) > 0 {
+		t.Errorf("a manager of all namespaces reports %q (%v)", reports, err)
 	}
 }
