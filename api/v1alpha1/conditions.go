@@ -79,7 +79,7 @@ const (
 	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector is invalid and selects nothing
 	ReasonTooManyScanners     = "TooManyScanners"           // the namespace has more Scanners than the operator handles
 	ReasonMissingPermissions  = "MissingPermissions"        // the operator lacks permissions that it needs in the namespace
-	ReasonExcessPermissions   = "ExcessPermissions"         // the operator has permissions in all namespaces, although it is limited to some
+	ReasonExcessPermissions   = "ExcessPermissions"         // the operator has permissions in all namespaces that it needs in some only
 	ReasonOutdatedKinds       = "OutdatedKinds"             // the cluster's CustomResourceDefinitions are older than the operator
 	ReasonWaitingForManager   = "WaitingForManager"         // no manager has reported on the object yet
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,7 @@ func (op *operator) addPermissionChecker(context.Context) error {
 	op.permissions = &preflight.Checker{
 		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, OperatorNamespace: op.options.Namespace,
 		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("permissions"), Metrics: metrics.Registry, Loops: op.loops, OnChange: op.permissionsChanged,
+		ByOLM:    os.Getenv(conditionVariable) != "",
 		OnExcess: func(advice string) { op.warnOnPod(v1alpha1.ReasonExcessPermissions, advice) },
 	}
 	return op.manager.Add(manager.RunnableFunc(op.permissions.Run))

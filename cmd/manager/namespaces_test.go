@@ -164,7 +164,7 @@ func TestPermissionsOfEarlierInstallation(t *testing.T) {
 	c.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "old-" + c.system}, Subjects: c.subjects(), RoleRef: toClusterRole(roleOf)})
 	manager := c.startWith([]string{"SCANNER_WATCH_NAMESPACES=" + c.shop}, "limited", t.TempDir())
 	c.waitReady(manager)
-	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("in all namespaces, although it is limited to some"),
+	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("in all namespaces, and needs that in some only"),
 		ContainSubstring("allowed by ClusterRoleBinding"), ContainSubstring("old-"+c.system)))
 }
 

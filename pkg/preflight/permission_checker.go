@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +43,8 @@ type Checker struct {
 	// Watched lists the namespaces that are watched; empty means all. OperatorNamespace is the operator's own namespace.
 	Watched           []string
 	OperatorNamespace string
+	// ByOLM means that OLM installed this operator. It gives the permissions for OperatorNamespace in all namespaces.
+	ByOLM bool
 	// Account is the operator's own ServiceAccount, "namespace:name".
 	Account string
 	Log     logr.Logger
@@ -247,10 +250,14 @@ func (c *Checker) reportChange(ctx context.Context, scope string, before, now *s
 // checkExcess looks for permissions in all namespaces that the operator needs in some namespaces only. A ClusterRoleBinding of an earlier
 // installation for the same account gives them. The operator may not read ClusterRoleBindings, but the API server's answer names the binding.
 func (c *Checker) checkExcess(ctx context.Context) error {
-	if len(c.Watched) == 0 {
-		return nil
+	var excess []Permission
+	if len(c.Watched) > 0 {
+		excess = Required
 	}
-	for _, permission := range Required {
+	if !c.ByOLM {
+		excess = slices.Concat(excess, permissionsFor(corev1.GroupName, "secrets", "create"))
+	}
+	for _, permission := range excess {
 		review, err := c.review(ctx, metav1.NamespaceAll, permission)
 		if err != nil {
 			return err
@@ -258,7 +265,7 @@ func (c *Checker) checkExcess(ctx context.Context) error {
 		if !review.Allowed {
 			continue
 		}
-		advice := fmt.Sprintf("the operator may %s in all namespaces, although it is limited to some: delete the ClusterRoleBinding that an earlier installation has left (%s)",
+		advice := fmt.Sprintf("the operator may %s in all namespaces, and needs that in some only: delete the ClusterRoleBinding that an earlier installation has left (%s)",
 			describe([]Permission{permission}), cmp.Or(review.Reason, "the API server does not name it"))
 		if advice != c.excess {
 			c.excess = advice

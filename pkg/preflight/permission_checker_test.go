@@ -166,4 +166,12 @@ func TestExcess(t *testing.T) {
 	if err := w.check(t.Context(), true); err != nil || len(reports) > 0 {
 		t.Errorf("a manager of all namespaces reports %q (%v)", reports, err)
 	}
+	w.everywhere["create secrets"], w.ByOLM = true, true // as OLM grants the Role of the operator's namespace
+	if err := w.check(t.Context(), true); err != nil || len(reports) > 0 {
+		t.Errorf("a manager that OLM installed reports %q (%v)", reports, err)
+	}
+	w.ByOLM = false
+	if err := w.check(t.Context(), true); err != nil || len(reports) != 1 {
+		t.Errorf("a manager after one that OLM installed reports %q (%v), want one", reports, err)
+	}
 }
