@@ -17,6 +17,8 @@ const (
 	maxAlerts = 500
 	// maxFiring bounds all alerts of one receiver, with those that started before others became more urgent. It also bounds those of a delivery.
 	maxFiring = 2 * maxAlerts
+	// maxAlertBytes bounds the alerts of a delivery as JSON, so that the notifier takes it, whatever names images contain.
+	maxAlertBytes = MaxDeliveryBytes * 3 / 4
 	// maxAlertFindings bounds the findings that are read for them.
 	maxAlertFindings = 5_000
 )

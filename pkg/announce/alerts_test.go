@@ -2,8 +2,10 @@ package announce
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,6 +99,28 @@ func TestMoreAlertsThanFire(t *testing.T) {
 	after("more findings that are more urgent than can start", 2*maxAlerts, 3, 0)
 	s.addFindings("cache", finding.Critical, 9000, 3, func(f *finding.Finding) { f.KnownExploited = true })
 	after("three findings that are still more urgent", 2*maxAlerts, 6, 0)
+}
+
+// TestLargeAlerts: the notifier takes the alerts of a receiver, whatever names images contain. What does not fit is counted.
+func TestLargeAlerts(t *testing.T) {
+	for name, long := range map[string]string{"plain": strings.Repeat("x", 250), "escaped": strings.Repeat("<", 250)} {
+		t.Run(name, func(t *testing.T) {
+			s := newScenario(t)
+			inAll := func(f *finding.Finding) { f.Package.Name, f.Package.Version, f.FixVersions = long, long, []string{long} }
+			sender := &alertSender{}
+			for _, severity := range []finding.Severity{finding.High, finding.Critical} {
+				s.data++
+				s.addFindings(fmt.Sprint(severity, long)[:250], severity, int(severity)*1000, maxAlerts, inAll)
+				s.pass(alertInterval)
+				alerts := s.alerts(sender)
+				encoded, err := json.Marshal(Delivery{Alerts: alerts})
+				s.must(err)
+				if len(encoded) > MaxDeliveryBytes || len(alerts.List) == 0 || alerts.List[0].Severity != severity {
+					t.Errorf("%d alerts, %d ended, in %d bytes; want the worst first and at most %d bytes", len(alerts.List), len(alerts.Ended), len(encoded), MaxDeliveryBytes)
+				}
+			}
+		})
+	}
 }
 
 // TestAlertBelowTheWorst: an alert fires while its finding is present, also if others become so many and so much worse that its finding is not read with

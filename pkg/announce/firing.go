@@ -3,6 +3,7 @@ package announce
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -59,7 +60,11 @@ func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (ale
 		return Alerts{}, nil, err
 	}
 	all := slices.Concat(present, held)
+	room := maxAlertBytes
 	firing = mostUrgent(all, fired)
+	if i := slices.IndexFunc(firing, func(a FiringAlert) bool { return !takeRoom(&room, a.Alert) }); i >= 0 {
+		firing = firing[:i]
+	}
 	if err := d.addSources(ctx, firing); err != nil {
 		return Alerts{}, nil, err
 	}
@@ -70,11 +75,18 @@ func (d *dispatch) currentAlerts(ctx context.Context, before []FiringAlert) (ale
 		fires[a.Alert.key()] = a.Alert.Severity
 	}
 	for _, a := range before {
-		if severity, found := fires[a.Alert.key()]; (!found || severity != a.Alert.Severity) && len(alerts.List)+len(alerts.Ended) < maxFiring {
+		if severity, found := fires[a.Alert.key()]; (!found || severity != a.Alert.Severity) && len(alerts.List)+len(alerts.Ended) < maxFiring && takeRoom(&room, a.Alert) {
 			alerts.Ended = append(alerts.Ended, a.Alert)
 		}
 	}
 	return alerts, firing, nil
+}
+
+// takeRoom takes the room of an alert in a delivery. It reports whether there was enough.
+func takeRoom(left *int, a Alert) bool {
+	encoded, err := json.Marshal(a)
+	*left -= len(encoded) + 1
+	return err == nil && *left >= 0
 }
 
 // mostUrgent returns those of all alerts that fire, in the order of their urgency: the first maxAlerts, and those that fired before. Of equally urgent
