@@ -2,6 +2,7 @@ package announce
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backoff"
@@ -91,6 +92,9 @@ func (d *dispatch) sendAlerts(ctx context.Context) error {
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxAlertWait(state.AlertsEnd.Sub(now))))
 	default:
 		d.outcome = &outcome
+		if outcome.Result == UnknownOutcome { // it may have the alerts that started
+			state.Alerts = withStarted(state.Alerts, firing)
+		}
 		state.Failures++
 		state.LastError, state.NextAttempt = deliveryError(now, outcome), now.Add(backoff.After(state.Failures, minBackoff, alertInterval))
 		if state.Stopped = nil; outcome.Result == Permanent {
@@ -99,6 +103,16 @@ func (d *dispatch) sendAlerts(ctx context.Context) error {
 	}
 	d.next = state.NextAttempt
 	return d.save(ctx, state)
+}
+
+// withStarted returns alerts of before and those that fire and are not among them, at most maxFiring.
+func withStarted(before, firing []FiringAlert) []FiringAlert {
+	known := make(map[alertKey]bool, len(before))
+	for _, a := range before {
+		known[a.Alert.key()] = true
+	}
+	started := slices.DeleteFunc(slices.Clone(firing), func(a FiringAlert) bool { return known[a.Alert.key()] })
+	return slices.Concat(before, started[:max(0, min(len(started), maxFiring-len(before)))])
 }
 
 // maxAlertWait returns the longest wait that a receiver can request while its alerts still fire for some time: several attempts fit into that time.

@@ -331,6 +331,27 @@ func TestAlertWhoseSeverityChanges(t *testing.T) {
 	}
 }
 
+// TestAlertsWithoutAnAnswer: an Alertmanager that has not answered may have the alerts. They end with a proof too.
+func TestAlertsWithoutAnAnswer(t *testing.T) {
+	s := newScenario(t)
+	s.addFindings("web", finding.Critical, 1, 60)
+	sender := &alertSender{outcome: Outcome{Result: UnknownOutcome, Reason: ReasonAnswerLost}}
+	s.alerts(sender)
+	sender.outcome = Outcome{}
+	lose := func(what string, fire, end int) {
+		t.Helper()
+		s.data++
+		s.pass(24 * time.Hour)
+		s.findings["web"] = s.findings["web"][:59]
+		s.report("web")
+		if alerts := s.alerts(sender); len(alerts.List) != fire || len(alerts.Ended) != end {
+			t.Errorf("%s: %d alerts fire, %d end; want %d and %d", what, len(alerts.List), len(alerts.Ended), fire, end)
+		}
+	}
+	lose("one version of the data lacks a finding", 60, 0)
+	lose("two versions lack it", 59, 1)
+}
+
 // TestThrottledAlerts: the wait that an Alertmanager asks for does not outlive its alerts.
 func TestThrottledAlerts(t *testing.T) {
 	s := newScenario(t)
