@@ -231,6 +231,22 @@ func TestAlertsFireUntilTheirEndIsProven(t *testing.T) {
 			s.report("next web")
 			s.coverage.Images[0].Gap = evidence.AnyPackages
 		}, many},
+		"a rollout while one version of the data lacks it": {func(s *scenario) {
+			newData(s)
+			s.findings["web"] = s.findings["web"][:many-1]
+			s.report("web")
+			s.findings["next web"] = s.findings["web"]
+			s.replaceImage("web", "next web")
+		}, many},
+		"a rollout while one version of the data lacks it, and another version": {func(s *scenario) {
+			newData(s)
+			s.findings["web"] = s.findings["web"][:many-1]
+			s.report("web")
+			s.findings["next web"] = s.findings["web"]
+			s.replaceImage("web", "next web")
+			newData(s)
+			s.report("next web")
+		}, many - 1},
 		"a rollout that fixes all": {func(s *scenario) { rollOut(s, image.Scanned); s.report("next web") }, 0},
 		"an exception that begins while an image is unknown": {func(s *scenario) {
 			rollOut(s, image.Failed)

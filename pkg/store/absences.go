@@ -55,13 +55,21 @@ const (
 	selectSubjectSources = subjectSource + ofSubjects + `workloads` + imagesOfSubjects + withSource + `
 		UNION ALL ` + subjectSource + ofSubjects + `left_workloads` + imagesOfSubjects + withSource + ` WHERE ` + isRecentColumn
 
-	// selectSubjectFindings selects the reports among some that have the findings of the subjects, or lack them without confirmation.
+	// selectSubjectFindings selects the reports among some that have the findings of the subjects, or lack them without confirmation: also if they are of
+	// the same version of the data as the one with which an earlier image of the workload has lost them.
 	selectSubjectFindings = `SELECT DISTINCT k.n, f.report_id, CASE WHEN f.gone_at IS NULL THEN 1 ELSE 0 END, f.type
 		FROM records(@subjects, n bigint, namespace text, kind text, name text, repository text, id text, package text) k
 		NESTED JOIN vulnerabilities v ON v.canonical_id = k.id
 		NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@reports) i)
-		WHERE f.package = k.package AND f.fixed_at IS NULL`
+		WHERE f.package = k.package AND f.fixed_at IS NULL
+		UNION
+		SELECT k.n, r.id, 0, f.type` + ofSubjects + `left_workloads` + imagesOfSubjects + `
+		NESTED JOIN reports earlier ON earlier.manifest_id = si.manifest_id AND earlier.engine = si.engine
+		NESTED JOIN vulnerabilities v ON v.canonical_id = k.id
+		NESTED JOIN findings f INDEXED BY findings_by_vulnerability ON f.vulnerability_id = v.id AND f.report_id = earlier.id
+		NESTED JOIN reports r ON r.id IN (SELECT value FROM ids(@reports) i) AND r.engine = earlier.engine AND r.data_version = f.gone_data_version
+		WHERE f.package = k.package AND f.gone_at IS NOT NULL AND f.fixed_at IS NULL`
 )
 
 // WorkloadEvidence returns what is known about some findings in workloads, in their order, in one consistent read. engine and route are those of the
