@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // browser is a client that keeps cookies.
@@ -171,6 +173,56 @@ func TestSignedOutSession(t *testing.T) {
 	}
 	if got := other.status(PathSession); got != http.StatusOK {
 		t.Errorf("another session of the token: %d, want 200", got)
+	}
+}
+
+// unavailableSessions is a store that has the sessions that were signed out, or is unavailable.
+type unavailableSessions struct {
+	Store
+	unavailable bool
+}
+
+func (s *unavailableSessions) EndSession(ctx context.Context, e store.EndedSession, maxOfTenant, maxOfAll int) error {
+	if s.unavailable {
+		return errors.New("the store is unavailable")
+	}
+	return s.Store.EndSession(ctx, e, maxOfTenant, maxOfAll)
+}
+
+// TestSessionIsSignedOutAnyway: a session ends even if the browser closes the connection or the store is unavailable, and on every replica once it is back.
+func TestSessionIsSignedOutAnyway(t *testing.T) {
+	for name, isAborted := range map[string]bool{"the request is aborted": true, "the store is unavailable": false} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := newFakeHarness(t)
+			response, _ := newBrowser(w).signIn(anyone)
+			sealed := response.Cookies()[0].Value
+			s := &unavailableSessions{Store: w.store, unavailable: !isAborted}
+			here, other := w.sessionsOf(w.api.SessionKeys, "/"), w.sessionsOf(w.api.SessionKeys, "/")
+			here.ended.store = s
+			ctx, abort := context.WithCancel(t.Context())
+			_, found, err := here.opened(ctx, sealed)
+			if w.must(err); !found {
+				t.Fatal("the session is not accepted")
+			}
+			if isAborted {
+				abort()
+			}
+			err = here.end(ctx, sealed)
+			if failed := err != nil; failed != s.unavailable {
+				t.Errorf("the session ends with the error %v", err)
+			}
+			for _, at := range []string{"at once", "later", "once the store is back"} {
+				if _, found, err = here.opened(t.Context(), sealed); found || err != nil {
+					t.Errorf("%s: the session is still accepted, or fails: %v", at, err)
+				}
+				s.unavailable = s.unavailable && at == "at once"
+				w.clock.Step(endedSessionsTTL)
+			}
+			if _, found, err = other.opened(t.Context(), sealed); found || err != nil {
+				t.Errorf("another replica still accepts the session, or fails: %v", err)
+			}
+			abort()
+		})
 	}
 }
 
