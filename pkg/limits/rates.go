@@ -40,10 +40,18 @@ func (r *Rates) Take(owner string) (wait time.Duration) {
 	return max(time.Millisecond, time.Duration((1-bucket.TokensAt(now))/float64(r.limit)*float64(time.Second)))
 }
 
-// Wait takes a token of an owner, and waits until there is one. The error is that of the context.
+// Wait takes a token of an owner, and waits until there is one. The error is that of the context: then no token was taken.
 func (r *Rates) Wait(ctx context.Context, owner string) error {
+	bucket := r.bucket(owner)
+	// One at a time has a reservation: it cannot be given back once there is one behind it.
+	select {
+	case bucket.turn <- struct{}{}:
+		defer func() { <-bucket.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	now := r.clock.Now()
-	token := r.bucket(owner).ReserveN(now, 1)
+	token := bucket.ReserveN(now, 1)
 	wait := time.NewTimer(token.DelayFrom(now))
 	defer wait.Stop()
 	select {
@@ -55,14 +63,20 @@ func (r *Rates) Wait(ctx context.Context, owner string) error {
 	}
 }
 
-func (r *Rates) bucket(owner string) *rate.Limiter {
+// bucket is the bucket of an owner.
+type bucket struct {
+	*rate.Limiter
+	turn chan struct{} // of those who wait
+}
+
+func (r *Rates) bucket(owner string) *bucket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found, _ := r.buckets.Get(owner)
-	bucket, _ := found.(*rate.Limiter)
-	if bucket == nil {
-		bucket = rate.NewLimiter(r.limit, r.burst)
+	b, _ := found.(*bucket)
+	if b == nil {
+		b = &bucket{rate.NewLimiter(r.limit, r.burst), make(chan struct{}, 1)}
 	}
-	r.buckets.Add(owner, bucket, rateAge) // renews its age
-	return bucket
+	r.buckets.Add(owner, b, rateAge) // renews its age
+	return b
 }
