@@ -66,6 +66,7 @@ func TestMailClientCredentials(t *testing.T) {
 	}{
 		"a token for an hour":        {`"expires_in":3600`, 1},
 		"a token for half a minute":  {`"expires_in":30`, 3},
+		"an age as text":             {`"expires_in":"3599"`, 1},
 		"a token of unknown age":     {`"token_type":"Bearer"`, 3},
 		"a token without an end":     {`"expires_in":1e300`, 1},
 		"a token that ended already": {`"expires_in":-5`, 3},

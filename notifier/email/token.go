@@ -62,9 +62,9 @@ func (t tokens) get(ctx context.Context, to receiver.Address) (string, *announce
 		return "", none
 	}
 	var is struct {
-		Token     string  `json:"access_token"`
-		ExpiresIn float64 `json:"expires_in"`
-		Error     string  `json:"error"`
+		Token     string      `json:"access_token"`
+		ExpiresIn json.Number `json:"expires_in"` // a text for some servers, such as the v1.0 endpoint of Microsoft
+		Error     string      `json:"error"`
 	}
 	err := json.Unmarshal(answer.Body, &is)
 	switch {
@@ -77,7 +77,8 @@ func (t tokens) get(ctx context.Context, to receiver.Address) (string, *announce
 				"is a proxy in between", MaxAccessTokenBytes),
 		}
 	}
-	if age := min(is.ExpiresIn, maxTokenAge.Seconds()) - tokenMargin.Seconds(); age > 0 {
+	expiresIn, _ := is.ExpiresIn.Float64() // an error is no number, or infinite
+	if age := min(expiresIn, maxTokenAge.Seconds()) - tokenMargin.Seconds(); age > 0 {
 		t.cached.Add(to.Key(), is.Token, time.Duration(age*float64(time.Second)))
 	}
 	return is.Token, nil
