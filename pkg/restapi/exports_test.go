@@ -425,6 +425,9 @@ func (w *harness) cacheScans(scanner *v1alpha1.Scanner, n int) {
 
 // TestMemoryOfAnExport: however many rows a list has, few of them are in memory.
 func TestMemoryOfAnExport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the memory is not that of a program under the race detector, which takes minutes for so many rows")
+	}
 	const images, each, scans = 2, 50_000, 10_000
 	w, _ := newFakeHarness(t)
 	scanner := w.createScanner("shop", "main")

@@ -74,6 +74,9 @@ func BenchmarkPutReport(b *testing.B) {
 
 // TestMemoryOfALargeReport: the largest body takes a bounded part of the process's memory, which the collector keeps to a limit as in the manager.
 func TestMemoryOfALargeReport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the memory is not that of a program under the race detector, which takes minutes for so many rows")
+	}
 	w, _ := newFakeHarness(t)
 	text := manyFindings(31_000, "CVE-2026", noon)
 	text += strings.Repeat(" ", maxReportBody-len(text))
