@@ -106,7 +106,9 @@ func TestLargeAlerts(t *testing.T) {
 	for name, long := range map[string]string{"plain": strings.Repeat("x", 250), "escaped": strings.Repeat("<", 250)} {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t)
-			inAll := func(f *finding.Finding) { f.Package.Name, f.Package.Version, f.FixVersions = long, long, []string{long} }
+			inAll := func(f *finding.Finding) {
+				f.Package.Name, f.Package.Version, f.FixVersions = long, long, []string{long}
+			}
 			sender := &alertSender{}
 			for _, severity := range []finding.Severity{finding.High, finding.Critical} {
 				s.data++
